@@ -91,6 +91,8 @@ type NodeMeta struct {
 	Host    string `yaml:"host"`
 	// Machine tells this node from another that claims the same name.
 	Machine string `yaml:"machine"`
+	// Part tells apart samplers of one node that see different GPUs.
+	Part string `yaml:"part,omitempty"`
 	// Begin is when the first agent of the node began; BeginRaw the same
 	// instant on its raw clock.
 	Begin    time.Time      `yaml:"begin"`
