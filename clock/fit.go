@@ -119,7 +119,9 @@ func newGraph(in Input) *graph {
 		} else { // two entries for one node, as after its agent was replaced
 			s.ev.Exchanges = slices.Concat(s.ev.Exchanges, n.Exchanges)
 			s.ev.Brackets = slices.Concat(s.ev.Brackets, n.Brackets)
-			s.ev.First, s.ev.Last = min(s.ev.First, n.First), max(s.ev.Last, n.Last)
+			if n.First != 0 || n.Last != 0 {
+				s.ev.First, s.ev.Last = min(s.ev.First, n.First), max(s.ev.Last, n.Last)
+			}
 		}
 	}
 	for _, name := range slices.Clone(g.names) {
