@@ -114,6 +114,9 @@ func (w *WallMap) Raw(realtimeNS int64) (t NodeTime, bound int64, ok bool) {
 	for from := 0; from < len(w.pins); {
 		run := w.pins[from].run
 		to := from + sort.Search(len(w.pins)-from, func(i int) bool { return w.pins[from+i].run != run })
+		if to < len(w.pins) && unsure(w.pins[to-1], w.pins[to], realtimeNS) {
+			return 0, 0, false
+		}
 		r, b, in := within(w.pins[from:to], realtimeNS, from == 0, to == len(w.pins))
 		if in {
 			if ok { // shown before a step back and after it
@@ -124,6 +127,15 @@ func (w *WallMap) Raw(realtimeNS int64) (t NodeTime, bound int64, ok bool) {
 		from = to
 	}
 	return t, bound, ok
+}
+
+// unsure says whether the wall clock may have shown real between two brackets
+// between which it stepped: before the step, running on from a, or after it, on
+// the way to b.
+func unsure(a, b pin, real int64) bool {
+	gap := b.raw1 - a.raw0
+	gap += up(stepRate*float64(gap)) + stepFixed
+	return real > a.real && sub(real, a.real) < gap || real < b.real && sub(b.real, real) < gap
 }
 
 // within looks a wall clock value up in a stretch without steps; head and tail
