@@ -131,8 +131,8 @@ func (p *Prober) Close() { p.sock.close() }
 func (p *Prober) Stats() Stats { return p.count.stats() }
 
 // Burst does one burst of exchanges between two brackets. It returns those
-// that were answered; ErrNoReply if none was. When ctx ends it stops after the
-// exchange at hand and returns what it has with ctx's error. The brackets are
+// that were answered; ErrNoReply if none was. When ctx ends it stops
+// waiting and returns what it has with ctx's error. The brackets are
 // good whenever they are not zero.
 func (p *Prober) Burst(ctx context.Context) (xs []clock.Exchange, before, after clock.Bracket, err error) {
 	// The thread must not change between the arrival of a packet and its
@@ -142,7 +142,16 @@ func (p *Prober) Burst(ctx context.Context) (xs []clock.Exchange, before, after 
 	if before, err = p.cfg.Source.Bracket(); err != nil {
 		return nil, before, after, err
 	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		p.sock.interrupt()
+		close(ended)
+	})
 	xs, err = p.exchange(ctx)
+	if !stop() {
+		<-ended // it must not touch the socket later
+		p.sock.rearm()
+	}
 	after, bracketErr := p.cfg.Source.Bracket()
 	if err == nil {
 		err = bracketErr
@@ -282,7 +291,7 @@ func (p *Prober) listen(n int, deadline time.Time) error {
 	for open > 0 {
 		size, _, err := p.sock.receive(p.in[:], deadline)
 		t4 := p.cfg.Source.Now()
-		if errors.Is(err, errTimeout) {
+		if errors.Is(err, errTimeout) || errors.Is(err, errInterrupted) {
 			return nil
 		}
 		if err != nil {

@@ -93,10 +93,16 @@ func (s *socket) close() {
 	}
 }
 
-// interrupt ends the wait that is going on, and every later one.
+// interrupt ends the wait that is going on, and every later one until rearm.
 func (s *socket) interrupt() {
 	one := [8]byte{0: 1, 7: 1} // not zero in either byte order
 	unix.Write(s.wake, one[:])
+}
+
+// rearm takes an interrupt back.
+func (s *socket) rearm() {
+	var b [8]byte
+	unix.Read(s.wake, b[:])
 }
 
 var (
