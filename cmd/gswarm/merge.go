@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sort"
 	"time"
 
@@ -74,7 +75,7 @@ func printMerge(w io.Writer, sum merge.Summary, took time.Duration) error {
 		rows += n
 	}
 	sort.Strings(tables)
-	p.line("%s/timeline: %s rows in %d tables, %s, from %s, in %s",
+	p.line("%s: %s rows in %d tables, %s, from %s, in %s",
 		sum.Dir, count(rows), len(tables), bytesText(sum.Bytes), plural(len(sum.Nodes), "node"), took.Round(10*time.Millisecond))
 	for _, n := range sum.Notes {
 		p.line("note: %s", n)
@@ -82,7 +83,7 @@ func printMerge(w io.Writer, sum merge.Summary, took time.Duration) error {
 	for _, m := range sum.Missing {
 		p.line("missing: %s", m)
 	}
-	p.line("next: gswarm info %s", sum.Dir)
+	p.line("next: gswarm info %s", filepath.Dir(sum.Dir))
 	return p.err
 }
 
