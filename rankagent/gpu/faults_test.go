@@ -348,6 +348,12 @@ func TestInitFails(t *testing.T) {
 			t.Errorf("nvmlInit returns %d: %v", code, err)
 		}
 	}
+	for _, fault := range []string{"return 999", "value 0xFFFFFFFF"} {
+		lib := standin(t, "fault nvmlDeviceGetCount * "+fault)
+		if _, err := Open(Options{LibraryPath: lib}); err == nil || errors.Is(err, ErrNoDriver) {
+			t.Errorf("nvmlDeviceGetCount %s: %v", fault, err)
+		}
+	}
 }
 
 // TestVisible: only GPUs whose device node can be opened are seen, and ordinals
