@@ -1,0 +1,32 @@
+package clock
+
+import "math"
+
+// Skewed is a Source whose raw clock is off by an offset and runs at another
+// rate. It stands in for another machine's clock, so that everything that
+// depends on clocks can be tested where the truth is known.
+//
+// The rate error counts from the raw clock's zero and not from the first use:
+// two processes with the same skew agree.
+type Skewed struct {
+	Source   Source
+	OffsetNS int64
+	PPM      float64
+}
+
+// Now returns the skewed raw clock.
+func (s Skewed) Now() NodeTime { return s.Skew(s.Source.Now()) }
+
+// Bracket returns the source's bracket with its raw clock skewed; the other
+// clocks stay.
+func (s Skewed) Bracket() (Bracket, error) {
+	b, err := s.Source.Bracket()
+	b.Raw0, b.Raw1 = s.Skew(b.Raw0), s.Skew(b.Raw1)
+	return b, err
+}
+
+// Skew returns what this clock shows when the source's shows t: t + OffsetNS +
+// t*PPM/1e6, rounded down.
+func (s Skewed) Skew(t NodeTime) NodeTime {
+	return t + NodeTime(s.OffsetNS) + NodeTime(math.Floor(float64(t)*(s.PPM*1e-6)))
+}

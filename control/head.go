@@ -1,0 +1,159 @@
+package control
+
+import (
+	"fmt"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/gswarm/gswarm/rundir"
+)
+
+// Head is what agents of other nodes connect to. It lives in wrap where wrap
+// stands in front of the launcher, else in the agent of rank 0's node.
+type Head struct {
+	srv       *Server
+	reference rundir.Reference
+	clockPort int
+
+	mu     sync.Mutex
+	agents map[string]*Agent
+	news   chan struct{}
+}
+
+// Agent is what the head knows of one agent.
+type Agent struct {
+	Hello Hello
+	Ready *Ready
+	Bye   *Bye
+	// Lost says that the connection broke before Bye.
+	Lost bool
+	conn *Conn
+}
+
+// NewHead opens the head's port and starts to answer. The clock responder is
+// the caller's; clockPort says where it listens.
+func NewHead(ports Ports, key Key, runID string, reference rundir.Reference, clockPort int) (*Head, error) {
+	srv, err := Listen(ports, key, runID)
+	if err != nil {
+		return nil, err
+	}
+	h := &Head{srv: srv, reference: reference, clockPort: clockPort, agents: map[string]*Agent{}, news: make(chan struct{}, 1)}
+	go srv.Serve(h.serve)
+	return h, nil
+}
+
+// Endpoint returns where the head can be reached.
+func (h *Head) Endpoint() (Endpoint, error) { return h.srv.Endpoint() }
+
+func (h *Head) serve(c *Conn) {
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(handshakeTimeout)) //nolint:errcheck // a failed deadline shows in the read
+	m, err := c.Receive()
+	if err != nil || m.Hello == nil {
+		return
+	}
+	c.SetDeadline(time.Time{}) //nolint:errcheck // likewise
+	if err := c.Send(Message{Welcome: &Welcome{Reference: h.reference, ClockPort: h.clockPort}}); err != nil {
+		return
+	}
+	a := &Agent{Hello: *m.Hello, conn: c}
+	h.update(func() { h.agents[m.Hello.Node] = a })
+	for {
+		m, err := c.Receive()
+		if err != nil {
+			h.update(func() { a.Lost = a.Bye == nil })
+			return
+		}
+		h.update(func() {
+			if m.Ready != nil {
+				a.Ready = m.Ready
+			}
+			if m.Bye != nil {
+				a.Bye = m.Bye
+			}
+		})
+	}
+}
+
+func (h *Head) update(change func()) {
+	h.mu.Lock()
+	change()
+	h.mu.Unlock()
+	select {
+	case h.news <- struct{}{}:
+	default:
+	}
+}
+
+// Agents returns what is known of each agent that ever said hello, by node.
+func (h *Head) Agents() []Agent {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := make([]Agent, 0, len(h.agents))
+	for _, a := range h.agents {
+		list = append(list, *a)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Hello.Node < list[j].Hello.Node })
+	return list
+}
+
+// WaitReady waits until n agents are ready or gone, or the time is up.
+func (h *Head) WaitReady(n int, patience time.Duration) {
+	h.await(patience, func() bool {
+		settled := 0
+		for _, a := range h.agents {
+			if a.Ready != nil || a.Lost {
+				settled++
+			}
+		}
+		return settled >= n
+	})
+}
+
+// Stop tells every agent that the run is over and waits until each has said
+// goodbye, is gone, or the time is up.
+func (h *Head) Stop(reason string, patience time.Duration) {
+	for _, a := range h.Agents() {
+		a.conn.Send(Message{Stop: &Stop{Reason: reason}}) //nolint:errcheck // a lost agent shows as Lost
+	}
+	h.await(patience, func() bool {
+		for _, a := range h.agents {
+			if a.Bye == nil && !a.Lost {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// await waits until done, which is called with the lock held.
+func (h *Head) await(patience time.Duration, done func() bool) {
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	for {
+		h.mu.Lock()
+		ok := done()
+		h.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-h.news:
+		case <-t.C:
+			return
+		}
+	}
+}
+
+// Close closes the port and every connection.
+func (h *Head) Close() error {
+	err := h.srv.Close()
+	for _, a := range h.Agents() {
+		a.conn.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("closing the head: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gswarm/gswarm/rundir"
+	"golang.org/x/sys/unix"
+)
+
+// Exit codes of a command that could not be started, as shells use them.
+const (
+	codeNotExecutable = 126
+	codeNotFound      = 127
+)
+
+// StartError says that the command could not be started.
+type StartError struct {
+	Command string
+	Code    int
+	Err     error
+}
+
+func (e *StartError) Error() string { return fmt.Sprintf("starting %s: %v", e.Command, e.Err) }
+func (e *StartError) Unwrap() error { return e.Err }
+
+// Ending is how the job ended.
+type Ending struct {
+	Status unix.WaitStatus
+}
+
+// Exit is the ending in the words of run.yaml.
+func (e Ending) Exit() rundir.Exit {
+	if e.Status.Signaled() {
+		s := e.Status.Signal()
+		name := unix.SignalName(s)
+		if name == "" {
+			name = fmt.Sprintf("SIG%d", int(s))
+		}
+		return rundir.Exit{Code: 128 + int(s), Signal: name}
+	}
+	return rundir.Exit{Code: e.Status.ExitStatus()}
+}
+
+// job is the wrapped command while it runs.
+type job struct {
+	pid     int
+	started chan error
+	ended   chan Ending
+}
+
+// startJob runs the command with everything that wrap itself was given:
+// descriptors, terminal, process group, environment, ignored signals and
+// limits. It returns when the command runs or could not be started.
+//
+// The job dies with SIGKILL if wrap is killed by SIGKILL.
+func startJob(argv, env []string) (*job, error) {
+	path, err := lookUp(argv[0])
+	if err != nil {
+		return nil, err
+	}
+	j := &job{started: make(chan error, 1), ended: make(chan Ending, 1)}
+	go j.run(path, argv, env)
+	if err := <-j.started; err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+// run starts the command and sees it to its end. It stays on one thread: the
+// kernel sends the parent-death signal when the thread that forked ends.
+func (j *job) run(path string, argv, env []string) {
+	runtime.LockOSThread()
+	closed, ignored := inherited()
+	signals := catchSignals(ignored)
+	canary, err := startCanary()
+	if err != nil {
+		canary = nil // signals to the whole group will come twice; the job goes on
+	}
+	attr := &syscall.ProcAttr{
+		Env:   env,
+		Files: []uintptr{0, 1, 2},
+		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	}
+	for fd := range attr.Files {
+		if closed&(1<<fd) != 0 {
+			attr.Files[fd] = ^uintptr(0)
+		}
+	}
+	j.pid, err = syscall.ForkExec(path, argv, attr)
+	if errors.Is(err, syscall.ENOEXEC) {
+		// A script without a #! line: what execvp(3) and every shell do.
+		argv = append([]string{"/bin/sh", path}, argv[1:]...)
+		j.pid, err = syscall.ForkExec("/bin/sh", argv, attr)
+	}
+	if err != nil {
+		canary.stop()
+		code := codeNotExecutable
+		if errors.Is(err, fs.ErrNotExist) {
+			code = codeNotFound
+		}
+		j.started <- &StartError{Command: argv[0], Code: code, Err: err}
+		return
+	}
+	j.started <- nil
+	go j.forward(signals, canary)
+	status := j.wait()
+	canary.stop()
+	j.ended <- Ending{status}
+	select {} // the thread must outlive what it forked; the process ends soon
+}
+
+// forward passes on what was sent to wrap alone.
+func (j *job) forward(signals <-chan os.Signal, c *canary) {
+	for s := range signals {
+		sig := unix.Signal(s.(syscall.Signal))
+		if sig == unix.SIGCONT {
+			if stopped(j.pid) {
+				unix.Kill(j.pid, unix.SIGCONT) //nolint:errcheck // it may have ended
+			}
+			continue
+		}
+		// Each waits for the canary on its own, so that a burst of
+		// signals is not drawn out.
+		go func() {
+			if !c.saw(sig) {
+				unix.Kill(j.pid, sig) //nolint:errcheck // it may have ended
+			}
+		}()
+	}
+}
+
+// settle is how long wrap waits, when the job stops, to be stopped by the same
+// terminal.
+const settle = 50 * time.Millisecond
+
+// wait waits for the end of the job. If the job stops and wrap does not (it
+// stopped itself, or somebody stopped it alone), wrap stops as well, so that
+// the shell sees what it would see without wrap.
+func (j *job) wait() unix.WaitStatus {
+	for {
+		var ws unix.WaitStatus
+		_, err := unix.Wait4(j.pid, &ws, unix.WUNTRACED, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil: // nobody else waits for it, so this does not happen
+			return unix.WaitStatus(1 << 8)
+		case ws.Stopped():
+			go func() {
+				time.Sleep(settle)
+				if stopped(j.pid) {
+					unix.Kill(os.Getpid(), unix.SIGSTOP) //nolint:errcheck // nothing better to do
+				}
+			}()
+		default:
+			return ws
+		}
+	}
+}
+
+// stopped reports whether a process is stopped by job control.
+func stopped(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	// The name in parentheses may hold anything; the state follows the last
+	// closing one.
+	i := strings.LastIndexByte(string(b), ')')
+	return i >= 0 && i+2 < len(b) && b[i+2] == 'T'
+}
+
+// lookUp finds a command as execvp(3) does.
+func lookUp(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if errors.Is(err, exec.ErrDot) {
+		err = nil
+	}
+	if err == nil {
+		return path, nil
+	}
+	if strings.ContainsRune(name, filepath.Separator) {
+		// Let the kernel say what is wrong with it.
+		if st, serr := os.Stat(name); serr == nil && !st.IsDir() {
+			return "", &StartError{Command: name, Code: codeNotExecutable, Err: syscall.EACCES}
+		} else if serr == nil {
+			return "", &StartError{Command: name, Code: codeNotExecutable, Err: errors.New("is a directory")}
+		}
+		return "", &StartError{Command: name, Code: codeNotFound, Err: syscall.ENOENT}
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return "", &StartError{Command: name, Code: codeNotExecutable, Err: syscall.EACCES}
+	}
+	return "", &StartError{Command: name, Code: codeNotFound, Err: errors.New("command not found")}
+}
+
+// Become replaces this process by the command: what a wrap inside a wrap does.
+// It returns only if that fails.
+func Become(argv, env []string) error {
+	path, err := lookUp(argv[0])
+	if err != nil {
+		return err
+	}
+	closed, ignored := inherited()
+	catchSignals(ignored)
+	for fd := range 3 {
+		if closed&(1<<fd) != 0 {
+			unix.Close(fd) //nolint:errcheck // it was closed to begin with
+		}
+	}
+	err = syscall.Exec(path, argv, env)
+	if errors.Is(err, syscall.ENOEXEC) {
+		err = syscall.Exec("/bin/sh", append([]string{"/bin/sh", path}, argv[1:]...), env)
+	}
+	return &StartError{Command: argv[0], Code: codeNotExecutable, Err: err}
+}

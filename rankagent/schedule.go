@@ -1,0 +1,173 @@
+package rankagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/gswarm/gswarm/clock"
+	"github.com/gswarm/gswarm/table"
+	"golang.org/x/sys/unix"
+)
+
+// timebase tells when the shared ticks fall: at whole multiples of the interval
+// on the reference clock, as well as this node knows it. Until it knows, its
+// own wall clock stands in.
+type timebase struct {
+	clock clock.Source
+	// offset returns reference minus raw, in nanoseconds.
+	offset func() int64
+}
+
+// next returns how long to wait for the next tick of the interval, and the
+// number of that tick.
+func (t timebase) next(interval time.Duration) (wait time.Duration, tick int64) {
+	now := int64(t.clock.Now()) + t.offset()
+	tick = now/int64(interval) + 1
+	return time.Duration(tick*int64(interval) - now), tick
+}
+
+// reference returns the reference clock's time now, for cutting tiles.
+func (t timebase) reference() clock.ClusterTime {
+	return clock.ClusterTime(int64(t.clock.Now()) + t.offset())
+}
+
+// runner reads one source at its ticks.
+type runner struct {
+	src      Source
+	interval time.Duration
+	base     timebase
+	out      *reading
+	stopped  chan struct{}
+
+	mu    sync.Mutex
+	stats stats
+}
+
+// stats is what a runner did since the stats were last taken.
+type stats struct {
+	due, done, late int64
+	lateMax         time.Duration
+	wall, cpu       time.Duration
+	rows            int64
+	lastErr         error
+}
+
+func newRunner(src Source, base timebase, interval time.Duration, c *collector) *runner {
+	if i := src.Interval(); i > 0 {
+		interval = i
+	}
+	return &runner{src: src, interval: interval, base: base, out: &reading{c: c}, stopped: make(chan struct{})}
+}
+
+// run reads until the context ends. A reading that takes longer than the
+// interval skips the ticks that it missed: they are counted, never queued.
+func (r *runner) run(ctx context.Context) {
+	defer close(r.stopped)
+	// A call into a driver blocks its thread; CPU time is counted by thread.
+	runtime.LockOSThread()
+	timer := time.NewTimer(0)
+	<-timer.C
+	defer timer.Stop()
+	last := int64(-1)
+	r.read(0, 1) // the first reading does not wait: the job may be short
+	for {
+		wait, tick := r.base.next(r.interval)
+		if tick == last { // woken a little early
+			wait += r.interval
+			tick++
+		}
+		due := int64(1)
+		if last >= 0 && tick > last {
+			due = tick - last
+		}
+		last = tick
+		timer.Reset(wait)
+		woken := time.Now().Add(wait) //nolint:forbidigo // lateness of a timer against the timer's own clock
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		r.read(max(0, time.Since(woken)), due)
+	}
+}
+
+func (r *runner) read(late time.Duration, due int64) {
+	begin, cpu := r.base.clock.Now(), threadCPU()
+	err := r.src.Read(r.out)
+	wall := time.Duration(r.base.clock.Now() - begin)
+	used := threadCPU() - cpu
+	rows := r.out.deliver()
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := &r.stats
+	s.due += due
+	s.done++
+	if late > r.interval/10 {
+		s.late++
+	}
+	s.lateMax = max(s.lateMax, late)
+	s.wall += wall
+	s.cpu += used
+	s.rows += int64(rows)
+	if err != nil && (s.lastErr == nil || err.Error() != s.lastErr.Error()) {
+		s.lastErr = err
+		r.out.c.event(begin, "source_error", -1, -1, map[string]string{"source": r.src.Name(), "error": err.Error()})
+	}
+}
+
+// take returns the stats since the last call.
+func (r *runner) take() stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.stats
+	r.stats = stats{lastErr: s.lastErr}
+	return s
+}
+
+// stop waits for the reading under way, at most for patience, and closes the
+// source.
+func (r *runner) stop(patience time.Duration) error {
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case <-r.stopped:
+	case <-t.C:
+		return fmt.Errorf("closing %s: %w", r.src.Name(), errStuck)
+	}
+	if err := r.src.Close(); err != nil {
+		return fmt.Errorf("closing %s: %w", r.src.Name(), err)
+	}
+	return nil
+}
+
+var errStuck = errors.New("a reading has not returned")
+
+// threadCPU returns the calling thread's CPU time.
+func threadCPU() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}
+
+// row writes the stats of one window into the sampler table.
+func (s stats) row(b *table.Batch, source string, begin, end clock.NodeTime) table.Row {
+	r := b.Append()
+	r.Window(int64(begin), int64(end), int64(end))
+	r.String(table.SamSource, source)
+	r.Int(table.SamDue, s.due)
+	r.Int(table.SamDone, s.done)
+	r.Int(table.SamLate, s.late)
+	r.Int(table.SamLateMax, int64(s.lateMax))
+	r.Int(table.SamWall, int64(s.wall))
+	r.Int(table.SamCPU, int64(s.cpu))
+	r.Int(table.SamRows, s.rows)
+	return r
+}

@@ -1,0 +1,491 @@
+package shard
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"os"
+	"path/filepath"
+	"sort"
+
+	"github.com/apache/arrow/go/v15/arrow"
+	"github.com/apache/arrow/go/v15/arrow/array"
+	"github.com/apache/arrow/go/v15/arrow/memory"
+	"github.com/apache/arrow/go/v15/parquet"
+	"github.com/apache/arrow/go/v15/parquet/compress"
+	"github.com/apache/arrow/go/v15/parquet/file"
+	"github.com/apache/arrow/go/v15/parquet/metadata"
+	"github.com/apache/arrow/go/v15/parquet/schema"
+	"github.com/gswarm/gswarm/table"
+	"github.com/klauspost/compress/zstd"
+)
+
+// Keys of the key-value metadata that every Parquet file of gswarm's has.
+const (
+	keyVersion = "gswarm.format_version"
+	keyTable   = "gswarm.table"
+	keySet     = "gswarm.set"
+)
+
+// createdBy is part of the files' bytes, so it tells of the format only.
+var createdBy = fmt.Sprintf("gswarm format %d", table.Version)
+
+// MaxRowGroup is the number of rows at which a row group ends by itself. It
+// bounds the writer's memory: a row group is held until it ends.
+const MaxRowGroup = 1 << 18
+
+// MaxRowGroups is the number of row groups that one file can hold.
+const MaxRowGroups = math.MaxInt16
+
+// ErrFull says that a Parquet file can hold no more row groups.
+var ErrFull = errors.New("the Parquet file can hold no more row groups")
+
+// ParquetWriter writes the rows of one table to a Parquet file. The file
+// appears under its name when Close has made it whole. The same batches, cuts
+// and metadata give the same bytes.
+type ParquetWriter struct {
+	path, tmp string
+	table     *table.Table
+	f         *os.File
+	out       *sink
+	schema    *schema.Schema
+	meta      *metadata.FileMetaDataBuilder
+	plain     *parquet.WriterProperties
+	dict      *parquet.WriterProperties
+	zstd      *zstd.Encoder
+	page      []byte // the pager's
+	rows      *table.Batch
+	groups    int
+	total     int64
+	scratch   columnScratch
+}
+
+// sink counts and sums what is written, as the column writers need the offset
+// and the trailer the checksum.
+type sink struct {
+	w   *bufio.Writer
+	n   int64
+	crc uint32
+	err error
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	n, err := s.w.Write(p)
+	s.n += int64(n)
+	s.crc = crc32.Update(s.crc, castagnoli, p[:n])
+	if err != nil && s.err == nil {
+		// Some of the library's writers drop errors.
+		s.err = err
+	}
+	return n, err
+}
+
+func (s *sink) Tell() int64 { return s.n }
+
+var parquetMagic = []byte("PAR1")
+
+// CreateParquet begins a Parquet file of t's rows. The metadata kv is kept in
+// the file beside gswarm's own.
+func CreateParquet(path string, t *table.Table, kv map[string]string) (*ParquetWriter, error) {
+	sc, err := parquetSchema(t)
+	if err != nil {
+		return nil, err
+	}
+	all := metadata.NewKeyValueMetadata()
+	described, err := arrowSchemaValue(t)
+	if err != nil {
+		return nil, err
+	}
+	own := map[string]string{keyVersion: fmt.Sprint(table.Version), keyTable: t.Name, arrowSchemaKey: described}
+	for k, v := range kv {
+		own[k] = v
+	}
+	keys := make([]string, 0, len(own))
+	for k := range own {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	for _, k := range keys {
+		if err := all.Append(k, own[k]); err != nil {
+			return nil, fmt.Errorf("metadata %s of %s: %w", k, path, err)
+		}
+	}
+	enc, err := newZstdEncoder()
+	if err != nil {
+		return nil, err
+	}
+	w := &ParquetWriter{path: path, table: t, schema: sc, zstd: enc, rows: table.NewBatch(t, 0)}
+	// The name does not end in .parquet, so no reader takes it for a file.
+	w.tmp = filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d.tmp", filepath.Base(path), os.Getpid()))
+	w.plain, w.dict = writerProperties(t, false), writerProperties(t, true)
+	w.meta = metadata.NewFileMetadataBuilder(sc, w.plain, all)
+	if w.f, err = os.OpenFile(w.tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
+		enc.Close()
+		return nil, fmt.Errorf("creating %s: %w", path, err)
+	}
+	w.out = &sink{w: bufio.NewWriterSize(w.f, 256<<10)}
+	w.out.Write(parquetMagic)
+	return w, nil
+}
+
+// writerProperties chooses each column's encoding. Integers are counters,
+// times, and levels that move little: delta encoding suits them all, and a
+// dictionary of them costs more and gains nothing. Floats have no encoding that
+// both helps and is read everywhere. Strings are keys and repeat.
+func writerProperties(t *table.Table, dict bool) *parquet.WriterProperties {
+	props := []parquet.WriterProperty{
+		parquet.WithCreatedBy(createdBy),
+		parquet.WithCompression(compress.Codecs.Zstd),
+		parquet.WithDictionaryDefault(false),
+		parquet.WithDataPageSize(1 << 20),
+		parquet.WithDictionaryPageSizeLimit(math.MaxInt32),
+		parquet.WithBatchSize(4096),
+		parquet.WithMaxStatsSize(256),
+	}
+	for _, c := range t.Columns {
+		switch c.Type {
+		case table.Int64, table.Int32, table.Timestamp:
+			props = append(props, parquet.WithEncodingFor(c.Name, parquet.Encodings.DeltaBinaryPacked))
+		case table.String:
+			props = append(props, parquet.WithDictionaryFor(c.Name, dict))
+		}
+	}
+	return parquet.NewWriterProperties(props...)
+}
+
+// Write adds the batch's rows. The batch may be reused at once.
+func (w *ParquetWriter) Write(b *table.Batch) error {
+	for from := 0; from < b.Rows(); {
+		n := min(b.Rows()-from, MaxRowGroup-w.rows.Rows())
+		w.rows.AppendRange(b, from, from+n)
+		from += n
+		if w.rows.Rows() == MaxRowGroup {
+			if err := w.Cut(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Pending returns the rows of the row group that is being gathered.
+func (w *ParquetWriter) Pending() int { return w.rows.Rows() }
+
+// RowGroups returns the number of row groups that have ended.
+func (w *ParquetWriter) RowGroups() int { return w.groups }
+
+// Rows returns the number of rows written so far.
+func (w *ParquetWriter) Rows() int64 { return w.total + int64(w.rows.Rows()) }
+
+// Cut ends the row group; without rows it does nothing.
+func (w *ParquetWriter) Cut() (err error) {
+	n := w.rows.Rows()
+	if n == 0 {
+		return nil
+	}
+	if w.groups == MaxRowGroups {
+		return fmt.Errorf("%s: %w", w.path, ErrFull)
+	}
+	defer guard(&err)
+	rg := w.meta.AppendRowGroup()
+	rg.SetNumRows(n)
+	var bytes int64
+	for i := range w.table.Columns {
+		written, err := w.column(rg.NextColumnChunk(), i)
+		if err == nil {
+			err = w.out.err
+		}
+		if err != nil {
+			return fmt.Errorf("writing column %s of %s: %w", w.table.Columns[i].Name, w.path, err)
+		}
+		bytes += written
+	}
+	if err := rg.Finish(bytes, int16(w.groups)); err != nil {
+		return fmt.Errorf("writing %s: %w", w.path, err)
+	}
+	w.groups++
+	w.total += int64(n)
+	w.rows.Reset()
+	return nil
+}
+
+// pager compresses pages with the writer's one encoder; the library makes a new
+// one for every page.
+type pager struct {
+	file.PageWriter
+	w *ParquetWriter
+}
+
+func (p *pager) Compress(_ *bytes.Buffer, src []byte) []byte {
+	p.w.page = p.w.zstd.EncodeAll(src, p.w.page[:0])
+	return p.w.page
+}
+
+// columnScratch is what a column's values are converted in.
+type columnScratch struct {
+	levels  []int16
+	int64s  []int64
+	int32s  []int32
+	float64 []float64
+	float32 []float32
+	texts   []parquet.ByteArray
+}
+
+// chunkRows is how many values go to a column writer at a time.
+const chunkRows = 16 << 10
+
+func (w *ParquetWriter) column(meta *metadata.ColumnChunkMetaDataBuilder, i int) (int64, error) {
+	base, err := file.NewPageWriter(w.out, compress.Codecs.Zstd, 1, meta, int16(w.groups), int16(i),
+		memory.DefaultAllocator, false, nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	c := w.table.Columns[i]
+	var distinct *dictionary
+	props := w.plain
+	if c.Type == table.String {
+		if distinct = newDictionary(w.rows, i); distinct != nil {
+			props = w.dict
+		}
+	}
+	cw := file.NewColumnChunkWriter(meta, &pager{base, w}, props)
+	if distinct != nil {
+		err = distinct.write(cw.(*file.ByteArrayColumnChunkWriter), c.Required)
+	} else {
+		for from := 0; from < w.rows.Rows() && err == nil; from += chunkRows {
+			err = w.scratch.write(cw, w.rows, i, from, min(from+chunkRows, w.rows.Rows()))
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	err = cw.Close()
+	return cw.TotalBytesWritten(), err
+}
+
+// write gives the rows [from, to) of column i to its column writer.
+func (s *columnScratch) write(cw file.ColumnChunkWriter, b *table.Batch, i, from, to int) error {
+	c := &b.Table.Columns[i]
+	valid := b.Valid(i)[from:to]
+	s.levels = s.levels[:0]
+	for _, v := range valid {
+		l := int16(0)
+		if v {
+			l = 1
+		} else if c.Required {
+			return errors.New("the column must not be null and is")
+		}
+		s.levels = append(s.levels, l)
+	}
+	levels := s.levels
+	if c.Required {
+		levels = nil
+	}
+	var err error
+	switch cw := cw.(type) {
+	case *file.Int64ColumnChunkWriter:
+		s.int64s = pick(s.int64s[:0], b.Ints(i)[from:to], valid)
+		_, err = cw.WriteBatch(s.int64s, levels, nil)
+	case *file.Int32ColumnChunkWriter:
+		s.int32s = pick(s.int32s[:0], b.Ints(i)[from:to], valid)
+		_, err = cw.WriteBatch(s.int32s, levels, nil)
+	case *file.Float64ColumnChunkWriter:
+		s.float64 = pick(s.float64[:0], b.Floats(i)[from:to], valid)
+		_, err = cw.WriteBatch(s.float64, levels, nil)
+	case *file.Float32ColumnChunkWriter:
+		s.float32 = pick(s.float32[:0], b.Floats(i)[from:to], valid)
+		_, err = cw.WriteBatch(s.float32, levels, nil)
+	case *file.ByteArrayColumnChunkWriter:
+		s.texts = s.texts[:0]
+		for r, v := range b.Strings(i)[from:to] {
+			if valid[r] {
+				s.texts = append(s.texts, parquet.ByteArray(v))
+			}
+		}
+		_, err = cw.WriteBatch(s.texts, levels, nil)
+	default:
+		err = fmt.Errorf("no writer for %s", c.Type)
+	}
+	return err
+}
+
+// pick converts the values that are not null.
+func pick[D, S int32 | int64 | float32 | float64](dst []D, src []S, valid []bool) []D {
+	for r, v := range src {
+		if valid[r] {
+			dst = append(dst, D(v))
+		}
+	}
+	return dst
+}
+
+// dictionary is a string column as a dictionary and indices into it.
+type dictionary struct {
+	values  []string
+	indices []int32
+	valid   []bool
+	nulls   int
+}
+
+// newDictionary returns nil where the values repeat too little to gain by it.
+func newDictionary(b *table.Batch, i int) *dictionary {
+	texts := b.Strings(i)
+	d := &dictionary{indices: make([]int32, len(texts)), valid: b.Valid(i)}
+	index := make(map[string]int32)
+	last, lastIndex := "", int32(-1)
+	for r, s := range texts {
+		if !d.valid[r] {
+			d.nulls++
+			continue
+		}
+		if s != last || lastIndex < 0 {
+			n, ok := index[s]
+			if !ok {
+				n = int32(len(d.values))
+				index[s] = n
+				d.values = append(d.values, s)
+				if len(d.values) > 1<<16 || len(d.values) > 64 && len(d.values) > len(texts)/2 {
+					return nil
+				}
+			}
+			last, lastIndex = s, n
+		}
+		d.indices[r] = lastIndex
+	}
+	if len(d.values) == 0 {
+		return nil
+	}
+	return d
+}
+
+// dictionaryEncoder is the part of the library's encoder that takes a whole
+// dictionary; its own type is internal to the library.
+type dictionaryEncoder interface {
+	PutDictionary(arrow.Array) error
+}
+
+func (d *dictionary) write(cw *file.ByteArrayColumnChunkWriter, required bool) error {
+	enc, ok := cw.CurrentEncoder().(dictionaryEncoder)
+	if !ok {
+		return errors.New("the column writer takes no dictionary")
+	}
+	sb := array.NewStringBuilder(memory.DefaultAllocator)
+	defer sb.Release()
+	sb.AppendValues(d.values, nil)
+	values := sb.NewArray()
+	defer values.Release()
+	if err := enc.PutDictionary(values); err != nil {
+		return err
+	}
+	// WriteDictIndices leaves the statistics to its caller.
+	texts := make([]parquet.ByteArray, len(d.values))
+	for i, v := range d.values {
+		texts[i] = parquet.ByteArray(v)
+	}
+	if st, ok := cw.PageStatistics().(*metadata.ByteArrayStatistics); ok {
+		st.Update(texts, int64(d.nulls))
+		// Update counted each distinct value once.
+		if more := int64(len(d.indices) - d.nulls - len(d.values)); more > 0 {
+			st.IncNumValues(more)
+		}
+	}
+	var levels []int16
+	if !required {
+		levels = make([]int16, len(d.valid))
+		for r, v := range d.valid {
+			if v {
+				levels[r] = 1
+			}
+		}
+	} else if d.nulls > 0 {
+		return errors.New("the column must not be null and is")
+	}
+	bufs := []*memory.Buffer{nil, memory.NewBufferBytes(arrow.Int32Traits.CastToBytes(d.indices))}
+	if d.nulls > 0 {
+		bufs[0] = memory.NewBufferBytes(packBits(nil, d.valid))
+	}
+	data := array.NewData(arrow.PrimitiveTypes.Int32, len(d.indices), bufs, nil, d.nulls, 0)
+	defer data.Release()
+	indices := array.MakeFromData(data)
+	defer indices.Release()
+	return cw.WriteDictIndices(indices, levels, nil)
+}
+
+// The trailer stands between the last column chunk and the footer, where
+// Parquet's readers do not look: it sums the bytes before it and the footer
+// behind it, which Parquet itself leaves unchecked.
+const trailerLen = 16
+
+var trailerMagic = []byte("GSWSUM1\n")
+
+func trailer(data, footer uint32) []byte {
+	b := append(make([]byte, 0, trailerLen), trailerMagic...)
+	b = binary.LittleEndian.AppendUint32(b, data)
+	return binary.LittleEndian.AppendUint32(b, footer)
+}
+
+// Close ends the last row group, writes the footer, syncs the file and gives it
+// its name. After an error the file is gone.
+func (w *ParquetWriter) Close() (err error) {
+	if w.f == nil {
+		return nil
+	}
+	defer func() {
+		if err != nil {
+			w.Abort()
+		}
+	}()
+	if err := w.Cut(); err != nil {
+		return err
+	}
+	meta, err := w.meta.Finish()
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", w.path, err)
+	}
+	var footer bytes.Buffer
+	if _, err := meta.WriteTo(&footer, nil); err != nil {
+		return fmt.Errorf("writing %s: %w", w.path, err)
+	}
+	var tail [4]byte
+	binary.LittleEndian.PutUint32(tail[:], uint32(footer.Len()))
+	footer.Write(tail[:])
+	footer.Write(parquetMagic)
+	w.out.Write(trailer(w.out.crc, crc32.Checksum(footer.Bytes(), castagnoli)))
+	w.out.Write(footer.Bytes())
+	if err := w.out.w.Flush(); err != nil {
+		return fmt.Errorf("writing %s: %w", w.path, err)
+	}
+	if err := w.f.Sync(); !syncUnsupported(err) {
+		return fmt.Errorf("syncing %s: %w", w.path, err)
+	}
+	f := w.f
+	w.f = nil
+	w.zstd.Close()
+	if err := f.Close(); err != nil {
+		os.Remove(w.tmp)
+		return fmt.Errorf("closing %s: %w", w.path, err)
+	}
+	if err := os.Rename(w.tmp, w.path); err != nil {
+		os.Remove(w.tmp)
+		return fmt.Errorf("naming %s: %w", w.path, err)
+	}
+	return nil
+}
+
+// Size returns the bytes written so far.
+func (w *ParquetWriter) Size() int64 { return w.out.n }
+
+// Abort removes what was written. After Close it does nothing.
+func (w *ParquetWriter) Abort() {
+	if w.f == nil {
+		return
+	}
+	w.f.Close()
+	os.Remove(w.tmp)
+	w.f = nil
+	w.zstd.Close()
+}

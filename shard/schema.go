@@ -1,0 +1,117 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+
+	"github.com/apache/arrow/go/v15/arrow"
+	"github.com/apache/arrow/go/v15/arrow/ipc"
+	"github.com/apache/arrow/go/v15/parquet"
+	"github.com/apache/arrow/go/v15/parquet/schema"
+	"github.com/gswarm/gswarm/table"
+)
+
+func arrowType(t table.Type) arrow.DataType {
+	switch t {
+	case table.Int64:
+		return arrow.PrimitiveTypes.Int64
+	case table.Int32:
+		return arrow.PrimitiveTypes.Int32
+	case table.Float64:
+		return arrow.PrimitiveTypes.Float64
+	case table.Float32:
+		return arrow.PrimitiveTypes.Float32
+	case table.String:
+		return arrow.BinaryTypes.String
+	case table.Timestamp:
+		return arrow.FixedWidthTypes.Timestamp_us
+	}
+	panic("shard: " + t.String())
+}
+
+// arrowSchema is t as Arrow has it. With described set each field carries what
+// the table says of its column, which readers show beside the data.
+func arrowSchema(t *table.Table, described bool) *arrow.Schema {
+	fields := make([]arrow.Field, len(t.Columns))
+	for i, c := range t.Columns {
+		fields[i] = arrow.Field{Name: c.Name, Type: arrowType(c.Type), Nullable: !c.Required}
+		if described {
+			fields[i].Metadata = describe(c)
+		}
+	}
+	return arrow.NewSchema(fields, nil)
+}
+
+func describe(c table.Column) arrow.Metadata {
+	var keys, values []string
+	for _, kv := range [][2]string{
+		{"unit", c.Unit}, {"window", c.Window}, {"age", c.Age}, {"source", c.Source}, {"description", c.Doc},
+	} {
+		if kv[1] != "" {
+			keys, values = append(keys, kv[0]), append(values, kv[1])
+		}
+	}
+	return arrow.NewMetadata(keys, values)
+}
+
+// eosLen is the length of the end-of-stream mark of an IPC stream.
+const eosLen = 8
+
+// schemaMessage is the IPC message that a stream of the schema begins with.
+func schemaMessage(s *arrow.Schema) ([]byte, error) {
+	var buf bytes.Buffer
+	if err := ipc.NewWriter(&buf, ipc.WithSchema(s)).Close(); err != nil {
+		return nil, fmt.Errorf("encoding the schema: %w", err)
+	}
+	return buf.Bytes()[:buf.Len()-eosLen], nil
+}
+
+// arrowSchemaKey is the key under which Arrow's readers look for the schema
+// that a Parquet file was written from.
+const arrowSchemaKey = "ARROW:schema"
+
+func arrowSchemaValue(t *table.Table) (string, error) {
+	m, err := schemaMessage(arrowSchema(t, true))
+	if err != nil {
+		return "", err
+	}
+	return base64.StdEncoding.EncodeToString(m), nil
+}
+
+// parquetSchema is t as Parquet has it.
+func parquetSchema(t *table.Table) (*schema.Schema, error) {
+	fields := make(schema.FieldList, len(t.Columns))
+	for i, c := range t.Columns {
+		rep := parquet.Repetitions.Optional
+		if c.Required {
+			rep = parquet.Repetitions.Required
+		}
+		var logical schema.LogicalType = schema.NoLogicalType{}
+		var physical parquet.Type
+		switch c.Type {
+		case table.Int64:
+			physical = parquet.Types.Int64
+		case table.Int32:
+			physical = parquet.Types.Int32
+		case table.Float64:
+			physical = parquet.Types.Double
+		case table.Float32:
+			physical = parquet.Types.Float
+		case table.String:
+			physical, logical = parquet.Types.ByteArray, schema.StringLogicalType{}
+		case table.Timestamp:
+			physical, logical = parquet.Types.Int64, schema.NewTimestampLogicalTypeForce(true, schema.TimeUnitMicros)
+		}
+		node, err := schema.NewPrimitiveNodeLogical(c.Name, rep, logical, physical, -1, -1)
+		if err != nil {
+			return nil, fmt.Errorf("column %s.%s: %w", t.Name, c.Name, err)
+		}
+		fields[i] = node
+	}
+	root, err := schema.NewGroupNode("schema", parquet.Repetitions.Required, fields, -1)
+	if err != nil {
+		return nil, fmt.Errorf("table %s: %w", t.Name, err)
+	}
+	return schema.NewSchema(root), nil
+}
