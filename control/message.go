@@ -66,6 +66,8 @@ type Join struct {
 	Rank      int `json:"rank"`
 	LocalRank int `json:"local_rank"`
 	Size      int `json:"size"`
+	// LocalSize is how many ranks the node has, 0 where that is not known.
+	LocalSize int `json:"local_size"`
 	// GPUs are the minor numbers of the GPU device nodes that the rank may
 	// open; nil where it cannot tell.
 	GPUs []int `json:"gpus"`

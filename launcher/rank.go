@@ -154,7 +154,7 @@ func (w *wrap) join(pid int) *membership {
 		w: w, socket: control.SocketName(run.ID, ""), pid: pid,
 		join: control.Join{
 			PID: os.Getpid(), Rank: w.here.Rank, LocalRank: w.here.LocalRank,
-			Size: w.here.Size, LocalSize: w.here.LocalSize, GPUs: visibleGPUs(),
+			Size: w.here.Size, LocalSize: w.here.LocalSize, GPUs: VisibleGPUs(),
 		},
 		ended: make(chan rundir.Exit, 1), left: make(chan bool, 1),
 	}
@@ -381,9 +381,9 @@ func agentEnv(env []string) []string {
 // agentMark tells an agent's processes from the job's.
 const agentMark = "GSWARM_X_AGENT"
 
-// visibleGPUs lists the minor numbers of the GPU device nodes that this process
+// VisibleGPUs lists the minor numbers of the GPU device nodes that this process
 // may open, without asking the driver: a cgroup that denies one answers EPERM.
-func visibleGPUs() []int {
+func VisibleGPUs() []int {
 	paths, err := filepath.Glob("/dev/nvidia[0-9]*")
 	if err != nil {
 		return nil

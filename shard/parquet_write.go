@@ -54,11 +54,11 @@ type ParquetWriter struct {
 	out       *sink
 	schema    *schema.Schema
 	meta      *metadata.FileMetaDataBuilder
-	plain     *parquet.WriterProperties
-	dict      *parquet.WriterProperties
+	props     [3]*parquet.WriterProperties // by encoding
 	zstd      *zstd.Encoder
 	page      []byte // the pager's
 	rows      *table.Batch
+	text      int // length of the strings in rows
 	groups    int
 	total     int64
 	scratch   columnScratch
@@ -121,8 +121,10 @@ func CreateParquet(path string, t *table.Table, kv map[string]string) (*ParquetW
 	w := &ParquetWriter{path: path, table: t, schema: sc, zstd: enc, rows: table.NewBatch(t, 0)}
 	// The name does not end in .parquet, so no reader takes it for a file.
 	w.tmp = filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d.tmp", filepath.Base(path), os.Getpid()))
-	w.plain, w.dict = writerProperties(t, false), writerProperties(t, true)
-	w.meta = metadata.NewFileMetadataBuilder(sc, w.plain, all)
+	for e := range w.props {
+		w.props[e] = writerProperties(encoding(e))
+	}
+	w.meta = metadata.NewFileMetadataBuilder(sc, w.props[encPlain], all)
 	if w.f, err = os.OpenFile(w.tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
 		enc.Close()
 		return nil, fmt.Errorf("creating %s: %w", path, err)
@@ -132,44 +134,92 @@ func CreateParquet(path string, t *table.Table, kv map[string]string) (*ParquetW
 	return w, nil
 }
 
-// writerProperties chooses each column's encoding. Integers are counters,
-// times, and levels that move little: delta encoding suits them all, and a
-// dictionary of them costs more and gains nothing. Floats have no encoding that
-// both helps and is read everywhere. Strings are keys and repeat.
-func writerProperties(t *table.Table, dict bool) *parquet.WriterProperties {
-	props := []parquet.WriterProperty{
+// encoding is how a column chunk's values are encoded.
+type encoding int
+
+// Integers are counters, times, and levels that move little: delta encoding
+// suits them all, and a dictionary of them costs more and gains nothing. Floats
+// have no encoding that both helps and is read everywhere. Strings are keys and
+// repeat, so they get a dictionary.
+const (
+	encPlain encoding = iota
+	encDelta
+	encDict
+)
+
+func writerProperties(e encoding) *parquet.WriterProperties {
+	enc := parquet.Encodings.Plain
+	if e == encDelta {
+		enc = parquet.Encodings.DeltaBinaryPacked
+	}
+	return parquet.NewWriterProperties(
 		parquet.WithCreatedBy(createdBy),
 		parquet.WithCompression(compress.Codecs.Zstd),
-		parquet.WithDictionaryDefault(false),
-		parquet.WithDataPageSize(1 << 20),
+		parquet.WithEncoding(enc),
+		parquet.WithDictionaryDefault(e == encDict),
+		// A column chunk is one page: the library's delta encoder fails on a
+		// page without values, and a fallback from a dictionary halfway
+		// would leave the footer to the order of a map.
+		parquet.WithDataPageSize(math.MaxInt32),
 		parquet.WithDictionaryPageSizeLimit(math.MaxInt32),
-		parquet.WithBatchSize(4096),
+		parquet.WithBatchSize(MaxRowGroup),
 		parquet.WithMaxStatsSize(256),
-	}
-	for _, c := range t.Columns {
-		switch c.Type {
-		case table.Int64, table.Int32, table.Timestamp:
-			props = append(props, parquet.WithEncodingFor(c.Name, parquet.Encodings.DeltaBinaryPacked))
-		case table.String:
-			props = append(props, parquet.WithDictionaryFor(c.Name, dict))
+	)
+}
+
+// deltaSpan is the span of 32-bit values up to which they are delta-encoded:
+// the library encodes differences in 64 bits, and other readers refuse any that
+// do not fit 32.
+const deltaSpan = 1 << 30
+
+// integerEncoding chooses between delta and plain for an integer column.
+func integerEncoding(c table.Column, values []int64, valid []bool) encoding {
+	lo, hi, any := int64(math.MaxInt64), int64(math.MinInt64), false
+	for r, v := range values {
+		if valid[r] {
+			lo, hi, any = min(lo, v), max(hi, v), true
 		}
 	}
-	return parquet.NewWriterProperties(props...)
+	if !any || c.Type == table.Int32 && hi-lo > deltaSpan {
+		return encPlain
+	}
+	return encDelta
 }
 
 // Write adds the batch's rows. The batch may be reused at once.
 func (w *ParquetWriter) Write(b *table.Batch) error {
 	for from := 0; from < b.Rows(); {
 		n := min(b.Rows()-from, MaxRowGroup-w.rows.Rows())
+		n = w.fit(b, from, n)
 		w.rows.AppendRange(b, from, from+n)
 		from += n
-		if w.rows.Rows() == MaxRowGroup {
+		if w.rows.Rows() == MaxRowGroup || w.text >= textMax {
 			if err := w.Cut(); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// textMax is the length of all strings at which a row group ends: rows alone do
+// not bound it.
+const textMax = 64 << 20
+
+// fit returns how many of the n rows from row from on the row group takes, one
+// at least.
+func (w *ParquetWriter) fit(b *table.Batch, from, n int) int {
+	for r := from; r < from+n; r++ {
+		for i, c := range b.Table.Columns {
+			if c.Type == table.String {
+				w.text += len(b.Strings(i)[r])
+			}
+		}
+		if w.text >= textMax {
+			return r - from + 1
+		}
+	}
+	return n
 }
 
 // Pending returns the rows of the row group that is being gathered.
@@ -210,6 +260,7 @@ func (w *ParquetWriter) Cut() (err error) {
 	w.groups++
 	w.total += int64(n)
 	w.rows.Reset()
+	w.text = 0
 	return nil
 }
 
@@ -235,30 +286,31 @@ type columnScratch struct {
 	texts   []parquet.ByteArray
 }
 
-// chunkRows is how many values go to a column writer at a time.
-const chunkRows = 16 << 10
-
 func (w *ParquetWriter) column(meta *metadata.ColumnChunkMetaDataBuilder, i int) (int64, error) {
+	c := w.table.Columns[i]
+	var distinct *dictionary
+	e := encPlain
+	switch c.Type {
+	case table.Int64, table.Int32, table.Timestamp:
+		e = integerEncoding(c, w.rows.Ints(i), w.rows.Valid(i))
+	case table.String:
+		if distinct = newDictionary(w.rows, i); distinct != nil {
+			e = encDict
+		}
+	}
+	// The footer names the encoding that the metadata's builder was made
+	// with, so it is made again with this one.
+	meta = metadata.NewColumnChunkMetaDataBuilderWithContents(w.props[e], meta.Descr(), meta.Contents())
 	base, err := file.NewPageWriter(w.out, compress.Codecs.Zstd, 1, meta, int16(w.groups), int16(i),
 		memory.DefaultAllocator, false, nil, nil)
 	if err != nil {
 		return 0, err
 	}
-	c := w.table.Columns[i]
-	var distinct *dictionary
-	props := w.plain
-	if c.Type == table.String {
-		if distinct = newDictionary(w.rows, i); distinct != nil {
-			props = w.dict
-		}
-	}
-	cw := file.NewColumnChunkWriter(meta, &pager{base, w}, props)
+	cw := file.NewColumnChunkWriter(meta, &pager{base, w}, w.props[e])
 	if distinct != nil {
 		err = distinct.write(cw.(*file.ByteArrayColumnChunkWriter), c.Required)
 	} else {
-		for from := 0; from < w.rows.Rows() && err == nil; from += chunkRows {
-			err = w.scratch.write(cw, w.rows, i, from, min(from+chunkRows, w.rows.Rows()))
-		}
+		err = w.scratch.write(cw, w.rows, i)
 	}
 	if err != nil {
 		return 0, err
@@ -267,10 +319,10 @@ func (w *ParquetWriter) column(meta *metadata.ColumnChunkMetaDataBuilder, i int)
 	return cw.TotalBytesWritten(), err
 }
 
-// write gives the rows [from, to) of column i to its column writer.
-func (s *columnScratch) write(cw file.ColumnChunkWriter, b *table.Batch, i, from, to int) error {
+// write gives column i to its column writer.
+func (s *columnScratch) write(cw file.ColumnChunkWriter, b *table.Batch, i int) error {
 	c := &b.Table.Columns[i]
-	valid := b.Valid(i)[from:to]
+	valid := b.Valid(i)
 	s.levels = s.levels[:0]
 	for _, v := range valid {
 		l := int16(0)
@@ -288,20 +340,20 @@ func (s *columnScratch) write(cw file.ColumnChunkWriter, b *table.Batch, i, from
 	var err error
 	switch cw := cw.(type) {
 	case *file.Int64ColumnChunkWriter:
-		s.int64s = pick(s.int64s[:0], b.Ints(i)[from:to], valid)
+		s.int64s = pick(s.int64s[:0], b.Ints(i), valid)
 		_, err = cw.WriteBatch(s.int64s, levels, nil)
 	case *file.Int32ColumnChunkWriter:
-		s.int32s = pick(s.int32s[:0], b.Ints(i)[from:to], valid)
+		s.int32s = pick(s.int32s[:0], b.Ints(i), valid)
 		_, err = cw.WriteBatch(s.int32s, levels, nil)
 	case *file.Float64ColumnChunkWriter:
-		s.float64 = pick(s.float64[:0], b.Floats(i)[from:to], valid)
+		s.float64 = pick(s.float64[:0], b.Floats(i), valid)
 		_, err = cw.WriteBatch(s.float64, levels, nil)
 	case *file.Float32ColumnChunkWriter:
-		s.float32 = pick(s.float32[:0], b.Floats(i)[from:to], valid)
+		s.float32 = pick(s.float32[:0], b.Floats(i), valid)
 		_, err = cw.WriteBatch(s.float32, levels, nil)
 	case *file.ByteArrayColumnChunkWriter:
 		s.texts = s.texts[:0]
-		for r, v := range b.Strings(i)[from:to] {
+		for r, v := range b.Strings(i) {
 			if valid[r] {
 				s.texts = append(s.texts, parquet.ByteArray(v))
 			}

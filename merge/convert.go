@@ -1,0 +1,116 @@
+package merge
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gswarm/gswarm/clock"
+	"github.com/gswarm/gswarm/table"
+)
+
+// converter turns a node's rows into rows of the timeline.
+type converter struct {
+	node     *node
+	src, dst *table.Table
+	out      *table.Batch
+	nulls    *table.Batch
+	// own is where the table's own columns begin, in src and in dst.
+	ownSrc, ownDst int
+}
+
+func newConverter(n *node, src, dst *table.Table) *converter {
+	c := &converter{
+		node: n, src: src, dst: dst, out: table.NewBatch(dst, 0), nulls: table.NewBatch(dst, 0),
+		ownSrc: table.ColBegin, ownDst: table.TLBegin,
+	}
+	if src.Shape == table.Windowed {
+		c.ownSrc, c.ownDst = table.ColBegin+1, table.TLBegin+1
+	}
+	return c
+}
+
+// convert returns b's rows on the reference clock, valid until the next call.
+func (c *converter) convert(b *table.Batch) *table.Batch {
+	n := b.Rows()
+	for c.nulls.Rows() < n {
+		c.nulls.Append()
+	}
+	c.out.Reset()
+	c.out.AppendRange(c.nulls, 0, n)
+	c.times(b)
+	for i := c.ownSrc; i < len(c.src.Columns); i++ {
+		o := i - c.ownSrc + c.ownDst
+		copy(c.out.Valid(o), b.Valid(i))
+		switch c.src.Columns[i].Type {
+		case table.String:
+			copy(c.out.Strings(o), b.Strings(i))
+		case table.Float32, table.Float64:
+			copy(c.out.Floats(o), b.Floats(i))
+		default:
+			copy(c.out.Ints(o), b.Ints(i))
+		}
+	}
+	return c.out
+}
+
+func (c *converter) times(b *table.Batch) {
+	raw, read := b.Ints(table.ColT), b.Ints(table.ColRead)
+	micros, nanos := c.out.Ints(table.TLTime), c.out.Ints(table.TLTimeNS)
+	bounds, bounded := c.out.Ints(table.TLBound), c.out.Valid(table.TLBound)
+	names, reads := c.out.Strings(table.TLNode), c.out.Ints(table.TLRead)
+	for i, r := range raw {
+		t, bound, aligned := c.node.model.At(clock.NodeTime(r))
+		nanos[i] = int64(t)
+		// Towards the past, also before 1970, so that time never is later
+		// than time_ns.
+		micros[i] = floorDiv(int64(t), 1000)
+		if aligned {
+			// The value was read somewhere within the read, of which
+			// t_raw_ns is the middle.
+			bounds[i], bounded[i] = bound+(read[i]+1)/2, true
+		}
+		names[i], reads[i] = c.node.name, read[i]
+	}
+	for _, col := range []int{table.TLTime, table.TLTimeNS, table.TLNode, table.TLRead} {
+		fill(c.out.Valid(col))
+	}
+	if c.src.Shape == table.Windowed {
+		begins := c.out.Ints(table.TLBegin)
+		for i, r := range b.Ints(table.ColBegin) {
+			t, _, _ := c.node.model.At(clock.NodeTime(r))
+			begins[i] = int64(t)
+		}
+		fill(c.out.Valid(table.TLBegin))
+	}
+}
+
+func fill(b []bool) {
+	for i := range b {
+		b[i] = true
+	}
+}
+
+// sortByTime returns the rows in the order of their time, rows of one time in
+// the order in which they came; b itself where it is in order.
+func sortByTime(b *table.Batch) *table.Batch {
+	times := b.Ints(table.TLTimeNS)
+	if slices.IsSorted(times) {
+		return b
+	}
+	order := make([]int32, len(times))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortStableFunc(order, func(x, y int32) int { return cmp.Compare(times[x], times[y]) })
+	out := table.NewBatch(b.Table, len(times))
+	for from := 0; from < len(order); {
+		// Rows that stay together are copied together.
+		to := from + 1
+		for to < len(order) && order[to] == order[to-1]+1 {
+			to++
+		}
+		out.AppendRange(b, int(order[from]), int(order[from])+to-from)
+		from = to
+	}
+	return out
+}

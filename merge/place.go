@@ -1,0 +1,76 @@
+package merge
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/gswarm/gswarm/rundir"
+	"golang.org/x/sys/unix"
+)
+
+// Names of what a merge has beside the timeline while it works.
+const (
+	tmpPrefix = ".timeline.tmp-"
+	oldPrefix = ".timeline.old-"
+	lockName  = ".merge.lock"
+)
+
+// BusyError says that another merge of the run is at work.
+type BusyError struct{ Dir string }
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("another merge of %s is at work: wait for it", e.Dir)
+}
+
+// lock keeps a second merge of the run away and clears what a dead one left.
+// Filesystems without locks are no error: names by process id and renames keep
+// two merges apart there, and nothing is cleared.
+func lock(dir rundir.Dir) (func(), error) {
+	f, err := os.OpenFile(dir.Join(lockName), os.O_RDWR|os.O_CREATE, rundir.FileMode)
+	if err != nil {
+		return nil, fmt.Errorf("merging %s: %w", dir, err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		f.Close()
+		return nil, &BusyError{Dir: string(dir)}
+	case err == nil:
+		clearLeftovers(dir)
+	}
+	return func() { f.Close() }, nil
+}
+
+// clearLeftovers removes what killed merges left. A timeline that one had moved
+// away and not yet replaced comes back.
+func clearLeftovers(dir rundir.Dir) {
+	old, _ := filepath.Glob(dir.Join(oldPrefix + "*")) // the pattern is well-formed
+	for _, p := range old {
+		if _, err := os.Stat(dir.Timeline()); errors.Is(err, os.ErrNotExist) {
+			os.Rename(p, dir.Timeline())
+			continue
+		}
+		os.RemoveAll(p)
+	}
+	tmp, _ := filepath.Glob(dir.Join(tmpPrefix + "*"))
+	for _, p := range tmp {
+		os.RemoveAll(p)
+	}
+}
+
+// putInPlace makes tmp the run's timeline. Readers see the old one, for an
+// instant none, or the new one; never a part.
+func putInPlace(dir rundir.Dir, tmp string) error {
+	old := dir.Join(fmt.Sprintf("%s%d", oldPrefix, os.Getpid()))
+	if err := os.Rename(dir.Timeline(), old); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(tmp, dir.Timeline()); err != nil {
+		os.Rename(old, dir.Timeline())
+		return err
+	}
+	os.RemoveAll(old)
+	return nil
+}

@@ -1,0 +1,243 @@
+package merge
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/gswarm/gswarm/clock"
+	"github.com/gswarm/gswarm/clock/rows"
+	"github.com/gswarm/gswarm/rundir"
+	"github.com/gswarm/gswarm/shard"
+	"github.com/gswarm/gswarm/table"
+)
+
+// node is a node of the run.
+type node struct {
+	name, dir   string
+	data        *shard.Node
+	model       *clock.Model
+	first, last clock.NodeTime
+	exchanges   []clock.Exchange
+	brackets    []clock.Bracket
+	rows        int64
+	// written counts the rows in the timeline by table.
+	written map[string]int64
+	// lost are absence rows that the merge adds, because the agent that
+	// should have was killed.
+	lost *table.Batch
+}
+
+// scan opens all nodes.
+func (m *merger) scan() error {
+	dirs, err := m.dir.NodeNames()
+	if err != nil {
+		return fmt.Errorf("merging %s: %w", m.dir, err)
+	}
+	for _, d := range dirs {
+		data, err := shard.OpenNode(m.dir.Node(d))
+		if err != nil {
+			m.miss(NodeUnread, d, "its directory cannot be read")
+			continue
+		}
+		m.add(d, data)
+	}
+	m.settleNames()
+	for _, n := range m.nodes {
+		if err := m.evidence(n); err != nil {
+			return err
+		}
+	}
+	for _, want := range m.run.Nodes {
+		want = rundir.CleanName(want)
+		if !slices.ContainsFunc(m.nodes, func(n *node) bool { return n.name == want || n.dir == want }) {
+			if !slices.ContainsFunc(m.missing, func(x Missing) bool { return x.Node == want }) {
+				m.miss(NodeMissing, want, "the run was to sample it, and it left nothing")
+			}
+		}
+	}
+	return nil
+}
+
+func (m *merger) add(dir string, data *shard.Node) {
+	n := &node{dir: dir, name: dir, data: data, written: make(map[string]int64)}
+	if meta, err := rundir.ReadNodeMeta(m.dir, dir); err == nil && meta.Node != "" {
+		n.name = meta.Node
+	}
+	// The shards know best whose they are.
+	if own := data.Name(); own != "" {
+		n.name = own
+	}
+	timed := false
+	for _, f := range data.Files() {
+		n.rows += f.Rows
+		if !f.Timed {
+			continue
+		}
+		if !timed || f.TMin < n.first {
+			n.first = f.TMin
+		}
+		if !timed || f.TMax > n.last {
+			n.last = f.TMax
+		}
+		timed = true
+	}
+	m.nodes = append(m.nodes, n)
+}
+
+// settleNames leaves out directories that claim another's name, and empty
+// ones.
+func (m *merger) settleNames() {
+	sort.SliceStable(m.nodes, func(i, j int) bool {
+		a, b := m.nodes[i], m.nodes[j]
+		if a.name != b.name {
+			return a.name < b.name
+		}
+		// The directory of that name comes first and is kept.
+		if own := rundir.CleanName(a.name); (a.dir == own) != (b.dir == own) {
+			return a.dir == own
+		}
+		return a.dir < b.dir
+	})
+	var kept []*node
+	for _, n := range m.nodes {
+		if k := len(kept); k > 0 && kept[k-1].name == n.name {
+			m.miss(NameClash, n.dir, fmt.Sprintf("nodes/%s and nodes/%s both claim to be node %s; the first is taken, the second left out with %d rows", kept[k-1].dir, n.dir, n.name, n.rows))
+			n.data.Close()
+			continue
+		}
+		kept = append(kept, n)
+	}
+	m.nodes = kept
+}
+
+// evidence reads a node's clock tables.
+func (m *merger) evidence(n *node) error {
+	err := n.data.Rows(table.ClockExchange, func(b *table.Batch) error {
+		n.exchanges = append(n.exchanges, rows.ExchangesFrom(b)...)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("reading the clock exchanges of %s: %w", n.name, err)
+	}
+	err = n.data.Rows(table.ClockBracket, func(b *table.Batch) error {
+		n.brackets = append(n.brackets, rows.BracketsFrom(b)...)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("reading the clock brackets of %s: %w", n.name, err)
+	}
+	return nil
+}
+
+// fit finds the clock models and judges which nodes are whole.
+func (m *merger) fit() error {
+	if !slices.ContainsFunc(m.nodes, func(n *node) bool { return n.rows > 0 }) {
+		return fmt.Errorf("merging %s: %w: no node left a row", m.dir, ErrNoData)
+	}
+	in := m.reference()
+	for _, n := range m.nodes {
+		in.Nodes = append(in.Nodes, clock.NodeEvidence{
+			Node: n.name, Exchanges: n.exchanges, Brackets: n.brackets, First: n.first, Last: n.last,
+		})
+	}
+	m.result = clock.Fit(in)
+	latest := clock.ClusterTime(math.MinInt64)
+	for _, n := range m.nodes {
+		n.exchanges, n.brackets = nil, nil
+		n.model = m.result.Model(n.name)
+		if n.rows == 0 {
+			m.miss(NodeEmpty, n.name, "its directory holds no row")
+			continue
+		}
+		t, _, aligned := n.model.At(n.last)
+		latest = max(latest, t)
+		if !aligned {
+			m.miss(NoClock, n.name, "nothing ties its clock to the reference; its rows are kept and have no time_bound_ns")
+		}
+	}
+	for _, n := range m.nodes {
+		if n.rows > 0 {
+			m.judge(n, latest)
+		}
+	}
+	return nil
+}
+
+// reference returns the run's reference, or the best one where the run was
+// killed before it named one: the node that the others asked most.
+func (m *merger) reference() clock.Input {
+	if r := m.run.Reference; r != nil && r.Node != "" {
+		return clock.Input{Reference: r.Node, Anchor: r.Anchor}
+	}
+	m.chosen = true
+	asked := make(map[string]int)
+	for _, n := range m.nodes {
+		for _, x := range n.exchanges {
+			asked[x.Peer]++
+		}
+	}
+	var best *node
+	for _, n := range m.nodes { // in order of their names
+		if len(n.brackets) > 0 && (best == nil || asked[n.name] > asked[best.name]) {
+			best = n
+		}
+	}
+	if best == nil {
+		return clock.Input{}
+	}
+	b := best.brackets[0]
+	return clock.Input{Reference: best.name, Anchor: clock.Anchor{
+		Raw: b.Raw0 + (b.Raw1-b.Raw0)/2, Realtime: b.Realtime, Width: int64(b.Raw1 - b.Raw0),
+	}}
+}
+
+// judge finds the stretches in which a node's agent was dead, and writes them
+// down as absences: its own agent could not.
+func (m *merger) judge(n *node, latest clock.ClusterTime) {
+	running := slices.ContainsFunc(m.missing, func(x Missing) bool {
+		return x.Code == Running && (x.Node == n.name || x.Node == n.dir)
+	})
+	segments := n.data.Segments()
+	for i, s := range segments {
+		if s.End != nil || running && i == len(segments)-1 {
+			continue
+		}
+		from := s.Created
+		for _, f := range n.data.Files() {
+			if f.N == s.N && f.Timed {
+				from = max(from, f.TMax)
+			}
+		}
+		to := from
+		if i+1 < len(segments) {
+			to = max(to, segments[i+1].Created)
+		} else if t, _, _ := n.model.At(from); latest > t {
+			to = from + clock.NodeTime(latest-t)
+		}
+		m.miss(NodeKilled, n.name, fmt.Sprintf("spool %d has no end mark: its agent was killed, or the node went down", s.N))
+		n.addLost(from, to)
+	}
+}
+
+// addLost adds an absence of each table that the node has rows of.
+func (n *node) addLost(from, to clock.NodeTime) {
+	if n.lost == nil {
+		n.lost = table.NewBatch(table.Absence, 8)
+	}
+	for _, t := range table.All() {
+		if t == table.Absence || t == table.Event || n.data.TableRows(t.Name) == 0 {
+			continue
+		}
+		r := n.lost.Append()
+		r.Window(int64(from), int64(to), int64(to))
+		r.String(table.AbsTable, t.Name)
+		r.String(table.AbsReason, nodeLost)
+		r.String(table.AbsDetail, "no end mark; found by the merge")
+	}
+}
+
+// nodeLost is the reason code of a dead agent's stretch, as docs/format.md has
+// it.
+const nodeLost = "node_lost"
