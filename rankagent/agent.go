@@ -131,7 +131,11 @@ func (a *agent) open() error {
 	if err != nil {
 		return err
 	}
-	name, clash, err := claimNode(a.cfg.Dir, a.cfg.Node, a.Machine)
+	claimed := a.cfg.Node
+	if a.cfg.Part != "" {
+		claimed = rundir.PartName(claimed, a.cfg.Part)
+	}
+	name, clash, err := claimNode(a.cfg.Dir, claimed, a.Machine)
 	if err != nil {
 		return err
 	}

@@ -74,6 +74,8 @@ func (c *cluster) offset() int64 {
 // start begins to look for the head, unless this node may turn out to be it.
 func (c *cluster) start(ctx context.Context) {
 	switch {
+	case c.a.cfg.Part != "":
+		// The node's first sampler ties the clock that both share.
 	case c.a.cfg.Head != nil:
 		go c.follow(ctx, func() (control.Endpoint, error) { return *c.a.cfg.Head, nil })
 	case !c.a.cfg.SingleNode:
@@ -245,7 +247,7 @@ func (c *cluster) recordBracket(k clock.Bracket) {
 // lead makes this node the head and its clock the reference. Failing that, each
 // node is on its own, which is said.
 func (c *cluster) lead() {
-	if c.a.attached() || !c.leading.CompareAndSwap(false, true) {
+	if c.a.attached() || c.a.cfg.Part != "" || !c.leading.CompareAndSwap(false, true) {
 		return
 	}
 	if err := c.becomeHead(); err != nil {

@@ -69,8 +69,8 @@ type Reference struct {
 
 // Exit is how a process ended: by Code, or by Signal where it is not empty.
 type Exit struct {
-	Code   int    `yaml:"code"`
-	Signal string `yaml:"signal,omitempty"`
+	Code   int    `yaml:"code" json:"code"`
+	Signal string `yaml:"signal,omitempty" json:"signal,omitempty"`
 }
 
 // Rank is one rank that gswarm was the parent of.
