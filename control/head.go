@@ -14,6 +14,10 @@ import (
 // no parentheses.
 const HeadName = "(head)"
 
+// HeadExchanges is how many clock exchanges a second a head answers. At its
+// start each node asks 32 times a second, when steady 1 to 8 times.
+const HeadExchanges = 2000
+
 // Head is what agents of other nodes connect to. It lives in wrap where wrap
 // stands in front of the launcher, else in the agent of rank 0's node.
 type Head struct {

@@ -95,6 +95,9 @@ type Exited struct {
 type Flushed struct {
 	// Last is true where the rank was the node's last and the agent ends.
 	Last bool `json:"last"`
+	// Nodes is how many nodes the run is known to have had, where the agent
+	// was the head; else 0.
+	Nodes int `json:"nodes,omitempty"`
 	// Note is what the user ought to know, in one line.
 	Note string `json:"note,omitempty"`
 }

@@ -55,10 +55,7 @@ func (w *wrap) rank() (Ending, error) {
 	}
 	closing := ""
 	if w.dir != "" && w.here.Rank == 0 && nodes > 0 {
-		if len(w.here.Nodes) > 1 {
-			nodes = len(w.here.Nodes)
-		}
-		closing = w.closing(nodes, time.Since(w.begin))
+		closing = w.closing(max(nodes, len(w.here.Nodes)), time.Since(w.begin))
 	}
 	w.say(closing)
 	return ending, nil
@@ -137,7 +134,7 @@ type membership struct {
 
 	part  *membership      // the sampler of GPUs that the node's agent cannot see
 	ended chan rundir.Exit // the job's end, for the goroutine that holds the tie
-	left  chan bool        // its answer: whether an agent took note
+	left  chan int         // its answer: how many nodes took note, as far as is known
 }
 
 // join ties this rank to the node's agent, in the background: the job does not
@@ -156,7 +153,7 @@ func (w *wrap) join(pid int) *membership {
 			PID: os.Getpid(), Rank: w.here.Rank, LocalRank: w.here.LocalRank,
 			Size: w.here.Size, LocalSize: w.here.LocalSize, GPUs: VisibleGPUs(),
 		},
-		ended: make(chan rundir.Exit, 1), left: make(chan bool, 1),
+		ended: make(chan rundir.Exit, 1), left: make(chan int, 1),
 	}
 	if w.here.Position == Alone {
 		m.join.LocalSize = 1
@@ -177,7 +174,7 @@ func (m *membership) hold() {
 		if err != nil {
 			m.w.note("nothing is recorded: %v", err)
 			<-m.ended
-			m.left <- false
+			m.left <- 0
 			return
 		}
 		c.Send(control.Message{Started: &control.Started{PID: m.pid}}) //nolint:errcheck // a dead agent shows below
@@ -198,10 +195,14 @@ func (m *membership) hold() {
 		select {
 		case exit := <-m.ended:
 			c.Send(control.Message{Exited: &control.Exited{Exit: exit}}) //nolint:errcheck // a dead agent shows below
+			nodes := 1
 			select {
 			case f := <-gone:
 				if f != nil && f.Note != "" {
 					m.w.note("%s", f.Note)
+				}
+				if f != nil {
+					nodes = max(nodes, f.Nodes)
 				}
 			case <-time.After(lastFlush):
 			}
@@ -210,7 +211,7 @@ func (m *membership) hold() {
 				part.ended <- exit
 				<-part.left
 			}
-			m.left <- true
+			m.left <- nodes
 			return
 		case <-gone:
 			// The agent died; its name is free. The next one goes on in
@@ -220,15 +221,13 @@ func (m *membership) hold() {
 	}
 }
 
-// leave tells the agent how the job ended and returns how many agents took
-// note: one, or none.
+// leave tells the agent how the job ended and returns on how many nodes that was
+// taken note of.
 func (m *membership) leave(e Ending) int {
 	m.ended <- e.Exit()
 	select {
-	case ok := <-m.left:
-		if ok {
-			return 1
-		}
+	case n := <-m.left:
+		return n
 	case <-time.After(lastFlush + agentStart):
 		m.w.note("nothing is recorded: the node's agent did not answer")
 	}
@@ -306,7 +305,7 @@ func (m *membership) startPart() {
 	cfg.Part = partName(m.join.GPUs)
 	part := &membership{
 		w: m.w, socket: control.SocketName(cfg.Run.ID, cfg.Part), pid: m.pid, cfg: cfg, join: m.join,
-		ended: make(chan rundir.Exit, 1), left: make(chan bool, 1),
+		ended: make(chan rundir.Exit, 1), left: make(chan int, 1),
 	}
 	m.part = part
 	go part.hold()

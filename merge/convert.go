@@ -13,14 +13,13 @@ type converter struct {
 	node     *node
 	src, dst *table.Table
 	out      *table.Batch
-	nulls    *table.Batch
 	// own is where the table's own columns begin, in src and in dst.
 	ownSrc, ownDst int
 }
 
 func newConverter(n *node, src, dst *table.Table) *converter {
 	c := &converter{
-		node: n, src: src, dst: dst, out: table.NewBatch(dst, 0), nulls: table.NewBatch(dst, 0),
+		node: n, src: src, dst: dst, out: table.NewBatch(dst, 0),
 		ownSrc: table.ColBegin, ownDst: table.TLBegin,
 	}
 	if src.Shape == table.Windowed {
@@ -32,11 +31,8 @@ func newConverter(n *node, src, dst *table.Table) *converter {
 // convert returns b's rows on the reference clock, valid until the next call.
 func (c *converter) convert(b *table.Batch) *table.Batch {
 	n := b.Rows()
-	for c.nulls.Rows() < n {
-		c.nulls.Append()
-	}
 	c.out.Reset()
-	c.out.AppendRange(c.nulls, 0, n)
+	c.out.AppendNulls(n)
 	c.times(b)
 	for i := c.ownSrc; i < len(c.src.Columns); i++ {
 		o := i - c.ownSrc + c.ownDst

@@ -32,6 +32,8 @@ type testRun struct {
 	nodes, seconds int
 	// seal seals all spools but each node's last.
 	seal bool
+	// tile is the length of a spool, testTile where it is not set.
+	tile time.Duration
 	// killed is the node whose last spool gets no end mark, -1 for none.
 	killed int
 }
@@ -39,7 +41,10 @@ type testRun struct {
 func (r testRun) write(t testing.TB) string {
 	t.Helper()
 	dir := rundir.Dir(t.TempDir())
-	run := &rundir.Run{ID: "test", Tile: testTile, Reference: &rundir.Reference{
+	if r.tile == 0 {
+		r.tile = testTile
+	}
+	run := &rundir.Run{ID: "test", Tile: r.tile, Reference: &rundir.Reference{
 		Node: "n0", Anchor: clock.Anchor{Raw: clock.NodeTime(base), Realtime: wall, Width: 100},
 	}}
 	end := time.Unix(1.7e9, 0).UTC()
@@ -63,10 +68,10 @@ func (r testRun) node(t testing.TB, dir rundir.Dir, i int) {
 	if err := rundir.WriteNodeMeta(dir, name, &rundir.NodeMeta{Node: name}); err != nil {
 		t.Fatal(err)
 	}
-	perSpool := int(testTile / time.Second)
+	perSpool := int(r.tile / time.Second)
 	n, last := 1, (r.seconds+perSpool-1)/perSpool
 	for from := 0; from < r.seconds; from += perSpool {
-		s, err := shard.CreateSpool(dir.Spool(name, n), shard.SpoolMeta{Node: name, Tile: testTile, Created: clock.NodeTime(rawOf(i, base+int64(from)*1e9))})
+		s, err := shard.CreateSpool(dir.Spool(name, n), shard.SpoolMeta{Node: name, Tile: r.tile, Created: clock.NodeTime(rawOf(i, base+int64(from)*1e9))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -439,7 +444,7 @@ func TestCarryBudget(t *testing.T) {
 }
 
 func BenchmarkMerge(b *testing.B) {
-	dir := testRun{nodes: 8, seconds: 300, seal: true, killed: -1}.write(b)
+	dir := testRun{nodes: 4, seconds: 1210, seal: true, killed: -1, tile: 5 * time.Minute}.write(b)
 	b.ReportAllocs()
 	b.ResetTimer()
 	rows := int64(0)

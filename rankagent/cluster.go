@@ -282,7 +282,7 @@ func (c *cluster) becomeHead() error {
 	key := control.NewKey()
 	c.responder, err = probe.Listen(probe.ResponderConfig{
 		Key: key[:], Run: c.run.ID, Node: c.a.node, Source: c.a.clock,
-		Ports: [2]int{int(c.a.cfg.Ports.Lo), int(c.a.cfg.Ports.Hi)},
+		Ports: [2]int{int(c.a.cfg.Ports.Lo), int(c.a.cfg.Ports.Hi)}, PerSecond: control.HeadExchanges,
 	})
 	if err != nil {
 		return err
@@ -296,6 +296,20 @@ func (c *cluster) becomeHead() error {
 		return err
 	}
 	return control.Publish(c.a.cfg.Dir, e)
+}
+
+// size is how many nodes the run has had as far as this node, being the head,
+// knows; 0 where it is not the head.
+func (c *cluster) size() int {
+	if !c.leading.Load() {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.head == nil {
+		return 1
+	}
+	return 1 + len(c.head.Agents())
 }
 
 // headLost reports whether a head that was there is gone.
@@ -330,10 +344,15 @@ func (c *cluster) leave(ranks []rundir.Rank, note string) {
 		return
 	}
 	if c.head != nil {
+		known := []string{c.a.node}
 		for _, a := range c.head.Agents() {
+			known = append(known, a.Hello.Node)
 			if a.Bye != nil {
 				ranks = append(ranks, a.Bye.Ranks...)
 			}
+		}
+		if len(c.run.Nodes) == 0 { // the environment did not say
+			c.run.Nodes = known
 		}
 		control.Unpublish(c.a.cfg.Dir) //nolint:errcheck // a leftover key opens nothing once the head is gone
 		c.head.Close()

@@ -71,7 +71,7 @@ func (m *members) serve(c *control.LocalConn) {
 			m.a.c.event(m.a.clock.Now(), "rank_exit", -1, r.Rank, msg.Exited.Exit)
 			last := m.remove(c)
 			note := m.a.settle(last)
-			c.Send(control.Message{Flushed: &control.Flushed{Last: last, Note: note}}) //nolint:errcheck // the wrap may have given up waiting
+			c.Send(control.Message{Flushed: &control.Flushed{Last: last, Nodes: m.a.cluster.size(), Note: note}}) //nolint:errcheck // the wrap may have given up waiting
 			return
 		}
 	}

@@ -164,7 +164,6 @@ type decoder struct {
 	source []int
 	// extra are the fields that the table does not know.
 	extra []string
-	nulls *table.Batch
 }
 
 func newDecoder(t *table.Table, schema []byte) (d *decoder, err error) {
@@ -172,7 +171,7 @@ func newDecoder(t *table.Table, schema []byte) (d *decoder, err error) {
 	if err := checkMessage(schema, len(schema)); err != nil {
 		return nil, err
 	}
-	d = &decoder{table: t, nulls: table.NewBatch(t, 0)}
+	d = &decoder{table: t}
 	d.feed.Reset(schema)
 	d.mem.left = allocSlack
 	if d.r, err = ipc.NewReader(&d.feed, ipc.WithAllocator(&d.mem)); err != nil {
@@ -254,10 +253,7 @@ func (d *decoder) decode(msg []byte, rows int, b *table.Batch) (err error) {
 	if rec.NumRows() != int64(rows) {
 		return fmt.Errorf("%d rows where the frame says %d", rec.NumRows(), rows)
 	}
-	for d.nulls.Rows() < rows {
-		d.nulls.Append()
-	}
-	b.AppendRange(d.nulls, 0, rows)
+	b.AppendNulls(rows)
 	for i, src := range d.source {
 		if src < 0 {
 			continue

@@ -268,7 +268,17 @@ func (w *ParquetWriter) Cut() (err error) {
 // one for every page.
 type pager struct {
 	file.PageWriter
-	w *ParquetWriter
+	w    *ParquetWriter
+	meta *metadata.ColumnChunkMetaDataBuilder
+}
+
+// Close ends the column chunk. The library claims that it counted the distinct
+// values and found none.
+func (p *pager) Close(hasDict, fallback bool) error {
+	if st := p.meta.Contents().MetaData.Statistics; st != nil {
+		st.DistinctCount = nil
+	}
+	return p.PageWriter.Close(hasDict, fallback)
 }
 
 func (p *pager) Compress(_ *bytes.Buffer, src []byte) []byte {
@@ -306,7 +316,7 @@ func (w *ParquetWriter) column(meta *metadata.ColumnChunkMetaDataBuilder, i int)
 	if err != nil {
 		return 0, err
 	}
-	cw := file.NewColumnChunkWriter(meta, &pager{base, w}, w.props[e])
+	cw := file.NewColumnChunkWriter(meta, &pager{base, w, meta}, w.props[e])
 	if distinct != nil {
 		err = distinct.write(cw.(*file.ByteArrayColumnChunkWriter), c.Required)
 	} else {

@@ -299,6 +299,9 @@ func nodesText(info *runInfo) string {
 	}
 	s := fmt.Sprintf("%d (%s), %s", len(names), list, plural(gpus, "GPU"))
 	if gpus == 0 && driver != "" {
+		if strings.Contains(driver, "no NVIDIA driver") { // the rest is the linker's
+			driver = "no NVIDIA driver"
+		}
 		s += ": " + driver
 	}
 	return s

@@ -22,8 +22,13 @@ func (a *app) agentSetup(cfg control.AgentConfig) rankagent.Setup {
 	if cfg.SkewOffset != 0 || cfg.SkewPPM != 0 {
 		source = clock.Skewed{Source: source, OffsetNS: int64(cfg.SkewOffset), PPM: cfg.SkewPPM}
 	}
-	if node := (launcher.Process{Env: a.env}).Getenv("SLURMD_NODENAME"); node != "" {
-		cfg.Node = rundir.CleanName(node)
+	if cfg.Head != nil {
+		// One configuration went to all nodes of the agents' step.
+		if node := (launcher.Process{Env: a.env}).Getenv("SLURMD_NODENAME"); node != "" {
+			cfg.Node = rundir.CleanName(node)
+		} else {
+			cfg.Node = rundir.CleanName(a.host)
+		}
 	}
 	s := rankagent.Setup{
 		Config: cfg, Version: version, Clock: source, Host: a.host,

@@ -19,6 +19,8 @@ const (
 	// returned. One that takes longer is taken to hang; the others need not
 	// wait for it.
 	answerTimeout = 5 * time.Second
+	// maxGPUs is far more than a node can have.
+	maxGPUs = 1024
 )
 
 // Open loads and initialises NVML, finds the GPUs, probes what they support and
@@ -37,13 +39,9 @@ func Open(opts Options) (*Driver, error) {
 		clock:    opts.Clock,
 		interval: opts.Interval,
 	}
-	if err := d.init(opts.Timeout); err != nil {
+	count, err := d.init(opts.Timeout)
+	if err != nil {
 		return nil, err
-	}
-	count, ret := d.lib.DeviceGetCount()
-	if ret != nvml.SUCCESS {
-		_ = d.Close()
-		return nil, fmt.Errorf("counting GPUs: %s", text(ret))
 	}
 	timeout := min(opts.Timeout, answerTimeout)
 	d.enumerate(count, timeout)
@@ -74,23 +72,39 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// init calls nvmlInit, which may hang like any other call.
-func (d *Driver) init(timeout time.Duration) error {
-	done := make(chan nvml.Return, 1)
-	go func() { done <- d.lib.Init() }()
+// init calls nvmlInit, which may hang like any other call, and counts the GPUs.
+func (d *Driver) init(timeout time.Duration) (int, error) {
+	type result struct {
+		init, counted nvml.Return
+		count         int
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		if r.init = d.lib.Init(); r.init == nvml.SUCCESS {
+			r.count, r.counted = d.lib.DeviceGetCount()
+		}
+		done <- r
+	}()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
-	case ret := <-done:
-		switch ret {
-		case nvml.SUCCESS:
-			return nil
-		case nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_LIBRARY_NOT_FOUND, nvml.ERROR_GPU_NOT_FOUND:
-			return fmt.Errorf("opening NVML: %w: nvmlInit: %s", ErrNoDriver, text(ret))
+	case r := <-done:
+		switch {
+		case r.init == nvml.ERROR_DRIVER_NOT_LOADED, r.init == nvml.ERROR_LIBRARY_NOT_FOUND, r.init == nvml.ERROR_GPU_NOT_FOUND:
+			return 0, fmt.Errorf("opening NVML: %w: nvmlInit: %s", ErrNoDriver, text(r.init))
+		case r.init != nvml.SUCCESS:
+			return 0, fmt.Errorf("opening NVML: nvmlInit: %s", text(r.init))
+		case r.counted != nvml.SUCCESS:
+			_ = d.Close()
+			return 0, fmt.Errorf("opening NVML: nvmlDeviceGetCount: %s", text(r.counted))
+		case r.count < 0 || r.count > maxGPUs:
+			_ = d.Close()
+			return 0, fmt.Errorf("opening NVML: the driver counts %d GPUs", r.count)
 		}
-		return fmt.Errorf("opening NVML: nvmlInit: %s", text(ret))
+		return r.count, nil
 	case <-timer.C:
-		return fmt.Errorf("opening NVML: nvmlInit did not return within %v", timeout)
+		return 0, fmt.Errorf("opening NVML: nvmlInit did not return within %v", timeout)
 	}
 }
 
