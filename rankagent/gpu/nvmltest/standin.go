@@ -62,7 +62,7 @@ func Build(dir string, v Variant) (string, error) {
 		cc = "cc"
 	}
 	if _, err := exec.LookPath(cc); err != nil {
-		return "", fmt.Errorf("building the NVML stand-in: %w: %v", ErrNoCompiler, err)
+		return "", fmt.Errorf("building the NVML stand-in: %w: %w", ErrNoCompiler, err)
 	}
 	src, err := Sources()
 	if err != nil {
