@@ -11,10 +11,11 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"gopkg.in/yaml.v3"
+
 	"github.com/gswarm/gswarm/rundir"
 	"github.com/gswarm/gswarm/shard"
 	"github.com/gswarm/gswarm/table"
-	"gopkg.in/yaml.v3"
 )
 
 const (
