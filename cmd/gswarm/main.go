@@ -121,6 +121,16 @@ wrap ends as the wrapped command ends.`,
 	})
 	root.SetVersionTemplate("gswarm {{.Version}}\n")
 	root.AddCommand(a.wrapCommand(), a.agentCommand(), a.mergeCommand(), a.infoCommand())
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() != "completion" {
+			continue
+		}
+		c.Example = "  source <(gswarm completion bash)"
+		for _, shell := range c.Commands() {
+			shell.Example = "  gswarm completion " + shell.Name() + " > FILE"
+		}
+	}
 	return root
 }
 
