@@ -64,3 +64,15 @@ type Anchor struct {
 	Realtime int64    `yaml:"realtime_ns" json:"realtime_ns"`
 	Width    int64    `yaml:"width_ns" json:"width_ns"`
 }
+
+// AnchorOf makes an anchor of one bracket: the wall clock at its middle, known
+// to within its width.
+func AnchorOf(b Bracket) Anchor {
+	return Anchor{Raw: b.Raw0 + (b.Raw1-b.Raw0)/2, Realtime: b.Realtime, Width: int64(b.Raw1 - b.Raw0)}
+}
+
+// Reference returns the cluster time of an instant on the reference node's own
+// clock.
+func (a Anchor) Reference(t NodeTime) ClusterTime {
+	return ClusterTime(a.Realtime + int64(t-a.Raw))
+}

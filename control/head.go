@@ -9,6 +9,15 @@ import (
 	"github.com/gswarm/gswarm/rundir"
 )
 
+// HeadName is the name of the reference clock where it is that of a head in
+// front, which samples nothing itself. No node has this name: CleanName leaves
+// no parentheses.
+const HeadName = "(head)"
+
+// HeadExchanges is how many clock exchanges a second a head answers. At its
+// start each node asks 32 times a second, when steady 1 to 8 times.
+const HeadExchanges = 2000
+
 // Head is what agents of other nodes connect to. It lives in wrap where wrap
 // stands in front of the launcher, else in the agent of rank 0's node.
 type Head struct {

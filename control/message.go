@@ -66,6 +66,8 @@ type Join struct {
 	Rank      int `json:"rank"`
 	LocalRank int `json:"local_rank"`
 	Size      int `json:"size"`
+	// LocalSize is how many ranks the node has, 0 where that is not known.
+	LocalSize int `json:"local_size"`
 	// GPUs are the minor numbers of the GPU device nodes that the rank may
 	// open; nil where it cannot tell.
 	GPUs []int `json:"gpus"`
@@ -93,6 +95,9 @@ type Exited struct {
 type Flushed struct {
 	// Last is true where the rank was the node's last and the agent ends.
 	Last bool `json:"last"`
+	// Nodes is how many nodes the run is known to have had, where the agent
+	// was the head; else 0.
+	Nodes int `json:"nodes,omitempty"`
 	// Note is what the user ought to know, in one line.
 	Note string `json:"note,omitempty"`
 }

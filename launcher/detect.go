@@ -62,7 +62,7 @@ func Detect(getenv func(string) string, host, parent string, now time.Time) Surr
 	s.Scheduler.Kind = "none"
 	s.Identity.Stamp = now.UTC().Format("20060102T150405Z")
 	s.detectSlurm(getenv)
-	s.detectMPI(getenv, parent)
+	s.detectMPI(getenv, host, parent)
 	s.Scheduler.Position = string(s.Position)
 	s.Scheduler.Launcher = s.Launcher
 	s.Node = rundir.CleanName(s.Node)
@@ -119,7 +119,7 @@ func (s *Surroundings) detectSlurm(getenv func(string) string) {
 }
 
 // detectMPI looks for an MPI launcher or torchrun nearer than Slurm's step.
-func (s *Surroundings) detectMPI(getenv func(string) string, parent string) {
+func (s *Surroundings) detectMPI(getenv func(string) string, host, parent string) {
 	within := func(launcher, namespace string) {
 		s.Position, s.Launcher = Behind, launcher
 		s.Nodes = nil // the step's nodes are those of the launcher's daemons
@@ -143,6 +143,9 @@ func (s *Surroundings) detectMPI(getenv func(string) string, parent string) {
 		s.LocalRank = number(getenv("MPI_LOCALRANKID"), 0)
 		s.Size = number(getenv("PMI_SIZE"), 1)
 		s.LocalSize = number(getenv("MPI_LOCALNRANKS"), 0)
+		// Hydra carries mpirun's own environment to every node, Slurm's
+		// name of mpirun's node included.
+		s.Node = host
 		switch {
 		case s.Scheduler.Step != "": // hydra's daemons are a step of Slurm's
 			within("mpich", s.Scheduler.Step)

@@ -87,24 +87,6 @@ func (c *collector) take() []*table.Batch {
 	return out
 }
 
-// putBack returns rows that could not be written, ahead of what has come since.
-func (c *collector) putBack(batches []*table.Batch) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, b := range batches {
-		newer := c.pending[b.Table]
-		kept := table.NewBatch(b.Table, b.Rows())
-		kept.AppendBatch(b)
-		if newer != nil {
-			room := max(0, maxPending-kept.Rows())
-			n := min(room, newer.Rows())
-			kept.AppendRange(newer, 0, n)
-			c.dropped += int64(newer.Rows() - n)
-		}
-		c.pending[b.Table] = kept
-	}
-}
-
 func (c *collector) droppedRows() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

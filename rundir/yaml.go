@@ -69,8 +69,8 @@ type Reference struct {
 
 // Exit is how a process ended: by Code, or by Signal where it is not empty.
 type Exit struct {
-	Code   int    `yaml:"code"`
-	Signal string `yaml:"signal,omitempty"`
+	Code   int    `yaml:"code" json:"code"`
+	Signal string `yaml:"signal,omitempty" json:"signal,omitempty"`
 }
 
 // Rank is one rank that gswarm was the parent of.
@@ -91,6 +91,8 @@ type NodeMeta struct {
 	Host    string `yaml:"host"`
 	// Machine tells this node from another that claims the same name.
 	Machine string `yaml:"machine"`
+	// Part tells apart samplers of one node that see different GPUs.
+	Part string `yaml:"part,omitempty"`
 	// Begin is when the first agent of the node began; BeginRaw the same
 	// instant on its raw clock.
 	Begin    time.Time      `yaml:"begin"`

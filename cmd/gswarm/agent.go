@@ -1,0 +1,84 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/gswarm/gswarm/control"
+	"github.com/gswarm/gswarm/rankagent"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// maxConfig bounds what an agent reads of its configuration.
+const maxConfig = 4 << 20
+
+func (a *app) agentCommand() *cobra.Command {
+	var detach bool
+	cmd := &cobra.Command{
+		Use:    "agent",
+		Short:  "Sample this node; wrap starts it",
+		Long:   "agent is started by wrap, which hands it its configuration on standard input.",
+		Hidden: true,
+		Args:   usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if detach {
+				return detachAgent()
+			}
+			b, err := io.ReadAll(io.LimitReader(os.Stdin, maxConfig))
+			if err != nil {
+				return fmt.Errorf("reading the agent's configuration: %w", err)
+			}
+			var cfg control.AgentConfig
+			if err := json.Unmarshal(b, &cfg); err != nil {
+				return usageError{fmt.Errorf("the agent's configuration, which wrap hands over on standard input: %w", err)}
+			}
+			setup := a.agentSetup(cfg)
+			if cfg.Head == nil {
+				setup.Listening = silence
+			}
+			err = rankagent.Run(cmd.Context(), setup)
+			if errors.Is(err, rankagent.ErrHasAgent) {
+				return nil
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&detach, "detach", false, "start the agent as a process of nobody's and return")
+	return cmd
+}
+
+// detachAgent starts the agent proper and leaves it to init, so that it is no
+// descendant of a rank: who ends the rank's processes must not end it.
+func detachAgent() error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding the agent's program: %w", err)
+	}
+	cmd := exec.Command(self, "agent")
+	cmd.Stdin, cmd.Stderr = os.Stdin, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting the agent: %w", err)
+	}
+	return nil
+}
+
+// silence lets go of the descriptors that the agent was started with: whoever
+// reads the other end waits for nothing more, and a full disk or a closed pipe
+// there must not trouble the agent.
+func silence() {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return
+	}
+	defer null.Close()
+	for fd := range 3 {
+		unix.Dup3(int(null.Fd()), fd, 0) //nolint:errcheck // then it stays open
+	}
+}

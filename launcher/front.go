@@ -1,0 +1,339 @@
+package launcher
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/gswarm/gswarm/clock"
+	"github.com/gswarm/gswarm/control"
+	"github.com/gswarm/gswarm/rundir"
+)
+
+const (
+	// headStart is how long the agents' step waits behind the start of the
+	// job's own, so that the job's keeps the step id that it has without
+	// gswarm. Where Slurm takes longer, the ids are shifted by one.
+	headStart = 100 * time.Millisecond
+	// firstReading is how long the end of a job shorter than that waits for
+	// the agents to have taken one reading.
+	firstReading = 1500 * time.Millisecond
+	// lastFlushes is how long the end of a job waits for all agents.
+	lastFlushes = 5 * time.Second
+	// stepEnd is how long the agents' step may take to end after that.
+	stepEnd = 2 * time.Second
+)
+
+// front runs a launcher with one agent on every node of the job.
+func (w *wrap) front() (Ending, error) {
+	h, err := w.openHead()
+	if err != nil {
+		if err := w.lost(err); err != nil {
+			return Ending{}, err
+		}
+	}
+	j, err := startJob(w.opts.Command, w.jobEnv())
+	if err != nil {
+		if h != nil {
+			h.abandon()
+		}
+		return Ending{}, err
+	}
+	if h == nil {
+		ending := <-j.ended
+		w.say("")
+		return ending, nil
+	}
+	go h.startAgents()
+	ending := <-j.ended
+	nodes := h.end(ending)
+	w.say(w.closing(nodes, time.Since(w.begin)))
+	return ending, nil
+}
+
+// head is wrap's part as head of its agents.
+type head struct {
+	w     *wrap
+	run   rundir.Run
+	ctl   *control.Head
+	clock *clockServer
+	end0  chan struct{} // closed when the job has ended
+
+	mu    sync.Mutex
+	steps []*exec.Cmd
+	said  []*tail
+	done  chan struct{} // closed when every agents' step has ended
+}
+
+// openHead makes the run directory and opens the head's ports.
+func (w *wrap) openHead() (*head, error) {
+	var err error
+	if w.opts.Out != "" {
+		w.dir, err = rundir.CreateAt(w.opts.Out, w.here.String(), false)
+	} else {
+		w.dir, err = rundir.CreateFree("", w.here.Identity.Name())
+	}
+	if err != nil {
+		w.dir = ""
+		return nil, err
+	}
+	abs, err := filepath.Abs(string(w.dir))
+	if err != nil {
+		return nil, fmt.Errorf("finding the run directory's path: %w", err)
+	}
+	w.abs = rundir.Dir(abs)
+	source := clock.System{}
+	bracket, err := source.Bracket()
+	if err != nil {
+		return nil, err
+	}
+	key := control.NewKey()
+	h := &head{w: w, run: w.run(), end0: make(chan struct{}), done: make(chan struct{})}
+	h.run.ID = string(w.abs) + " " + w.here.String() + " " + w.begin.UTC().Format(time.RFC3339Nano)
+	h.run.Reference = &rundir.Reference{Node: control.HeadName, Anchor: clock.AnchorOf(bracket)}
+	if h.clock, err = serveClock(w.opts.Ports, key, h.run.ID, source); err != nil {
+		return nil, err
+	}
+	h.ctl, err = control.NewHead(w.opts.Ports, key, h.run.ID, *h.run.Reference, h.clock.port())
+	if err != nil {
+		h.clock.Close()
+		return nil, err
+	}
+	if err := rundir.WriteRun(w.abs, &h.run); err != nil {
+		h.abandon()
+		return nil, err
+	}
+	return h, nil
+}
+
+// abandon closes what openHead opened, for a job that never began.
+func (h *head) abandon() {
+	h.ctl.Close()
+	h.clock.Close()
+	// Only what this process has just made, and only if nobody added to it.
+	os.Remove(h.w.abs.RunFile())
+	os.Remove(string(h.w.abs))
+}
+
+// startAgents starts one agent on each node, as a step of the job's.
+func (h *head) startAgents() {
+	defer close(h.done)
+	select {
+	case <-time.After(headStart):
+	case <-h.end0: // even a job that short leaves one reading
+	}
+	endpoint, err := h.ctl.Endpoint()
+	if err != nil {
+		h.w.note("no node is sampled: %v", err)
+		return
+	}
+	cfg := h.w.agentConfig(h.run)
+	cfg.Head = &endpoint
+	text, err := json.Marshal(cfg)
+	if err != nil {
+		h.w.note("no node is sampled: %v", err)
+		return
+	}
+	var steps sync.WaitGroup
+	for _, plan := range PlanAgents(h.w.here, h.w.opts.Agent, h.w.p.Env) {
+		cmd := exec.Command(plan.Argv[0], plan.Argv[1:]...)
+		cmd.Env = plan.Env
+		cmd.Stdin = bytes.NewReader(text)
+		said := &tail{}
+		cmd.Stdout, cmd.Stderr = said, said
+		// A session of its own: what the terminal sends is for the job.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			h.w.note("no node is sampled: starting the agents: %v", err)
+			continue
+		}
+		h.mu.Lock()
+		h.steps, h.said = append(h.steps, cmd), append(h.said, said)
+		h.mu.Unlock()
+		steps.Add(1)
+		go func() {
+			defer steps.Done()
+			cmd.Wait() //nolint:errcheck // judged by which agents said goodbye
+		}()
+	}
+	steps.Wait()
+}
+
+// end stops the agents, writes how the run ended and returns how many nodes
+// were sampled.
+func (h *head) end(e Ending) int {
+	close(h.end0)
+	want := len(h.w.here.Nodes)
+	if time.Since(h.w.begin) < 2*firstReading {
+		h.ctl.WaitReady(want, h.patience(firstReading))
+	}
+	h.ctl.Stop("job ended", lastFlushes)
+	exit := e.Exit()
+	end := time.Now().UTC()
+	h.run.Exit, h.run.End = &exit, &end
+	sampled := h.judge()
+	h.run.Notes = h.w.notes
+	if err := rundir.WriteRun(h.w.abs, &h.run); err != nil {
+		h.w.note("the run's end is not recorded: %v", err)
+	}
+	h.ctl.Close()
+	h.clock.Close()
+	select {
+	case <-h.done:
+	case <-time.After(stepEnd):
+		// Not killed: srun would kill agents that still write.
+	}
+	return sampled
+}
+
+// patience returns d, or nothing where no step was or can be started.
+func (h *head) patience(d time.Duration) time.Duration {
+	select {
+	case <-h.done:
+		return 0
+	default:
+		return d
+	}
+}
+
+// judge notes which nodes have not been sampled to the end, and why as far as
+// it is known.
+func (h *head) judge() int {
+	agents := map[string]control.Agent{}
+	for _, a := range h.ctl.Agents() {
+		agents[a.Hello.Node] = a
+		if a.Bye != nil && a.Bye.Note != "" {
+			h.w.note("%s", a.Bye.Note)
+		}
+	}
+	var missing, cut []string
+	for _, n := range h.w.here.Nodes {
+		a, ok := agents[n]
+		switch {
+		case !ok:
+			missing = append(missing, n)
+		case a.Bye == nil:
+			cut = append(cut, n)
+		}
+	}
+	if len(missing) > 0 {
+		h.w.note("no agent on %s%s", brief(missing), h.because())
+	}
+	if len(cut) > 0 {
+		h.w.note("the agent on %s ended early; what it had written is kept", brief(cut))
+	}
+	return len(agents)
+}
+
+// because returns what the agents' step had to say.
+func (h *head) because() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.said {
+		if line := s.last(); line != "" {
+			return ": " + line
+		}
+	}
+	return ""
+}
+
+// brief lists some of many nodes.
+func brief(nodes []string) string {
+	const most = 4
+	if len(nodes) <= most {
+		return strings.Join(nodes, ", ")
+	}
+	return fmt.Sprintf("%s and %d more nodes", strings.Join(nodes[:most], ", "), len(nodes)-most)
+}
+
+// AgentStep is one command that starts agents.
+type AgentStep struct {
+	Argv []string
+	Env  []string
+}
+
+// PlanAgents returns the steps that put one agent on each node of the job: one,
+// or one for each component of a heterogeneous job.
+func PlanAgents(s Surroundings, agent string, env []string) []AgentStep {
+	var groups []string
+	for i := range s.HetGroups {
+		groups = append(groups, strconv.Itoa(i))
+	}
+	if len(groups) == 0 {
+		groups = []string{""}
+	}
+	var steps []AgentStep
+	for _, g := range groups {
+		nodes := len(s.Nodes)
+		if g != "" {
+			nodes = len(hosts(lookup(env, "SLURM_JOB_NODELIST_HET_GROUP_"+g)))
+		}
+		n := strconv.Itoa(max(nodes, 1))
+		argv := []string{
+			"srun", "--overlap", "--export=ALL", "--nodes=" + n, "--ntasks=" + n, "--ntasks-per-node=1",
+			"--gpu-bind=none", "--cpu-bind=none", "--mem=0", "--mpi=none",
+			"--wait=0", "--kill-on-bad-exit=0", "--input=all", "--quiet", "--job-name=gswarm",
+		}
+		if g != "" {
+			argv = append(argv, "--het-group="+g)
+		}
+		steps = append(steps, AgentStep{Argv: append(argv, agent, "agent"), Env: agentStepEnv(env)})
+	}
+	return steps
+}
+
+// agentStepEnv is the environment of the srun that starts the agents. The job's
+// own settings for srun must not shape this step, so every input variable goes
+// but those that name the job.
+func agentStepEnv(env []string) []string {
+	keep := map[string]bool{
+		"SLURM_JOB_ID": true, "SLURM_JOBID": true, "SLURM_CONF": true,
+		"SLURM_CLUSTER_NAME": true, "SLURM_HET_SIZE": true, "SLURM_CONF_SERVER": true,
+	}
+	kept := make([]string, 0, len(env))
+	for _, kv := range agentEnv(env) {
+		name, _, _ := strings.Cut(kv, "=")
+		input := strings.HasPrefix(name, "SLURM_") || strings.HasPrefix(name, "SRUN_") || strings.HasPrefix(name, "SBATCH_")
+		if input && !keep[name] && !strings.HasPrefix(name, "SLURM_JOB_ID_HET_GROUP_") {
+			continue
+		}
+		kept = append(kept, kv)
+	}
+	return kept
+}
+
+func lookup(env []string, name string) string { return Process{Env: env}.Getenv(name) }
+
+// tail keeps the end of what a program prints.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+// Write keeps the last kilobytes and never fails.
+func (t *tail) Write(p []byte) (int, error) {
+	const most = 4 << 10
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, p...)
+	if n := len(t.buf) - most; n > 0 {
+		t.buf = append(t.buf[:0], t.buf[n:]...)
+	}
+	return len(p), nil
+}
+
+// last returns the last line that is not empty.
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(string(t.buf)), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
+}

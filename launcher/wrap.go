@@ -1,0 +1,209 @@
+// Package launcher is what stands in the job's line of commands: it finds out
+// where it is (in front of srun, behind it, alone), sees to it that each node
+// gets one agent, runs the wrapped command as if it were not there, and ends as
+// the command ended.
+//
+// It decides from the environment alone (Detect, Plan), so what it will do can
+// be tested without a cluster. Nothing that goes wrong with the sampling keeps
+// the job from running; it is said on stderr once, when the job is over.
+package launcher
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gswarm/gswarm/control"
+	"github.com/gswarm/gswarm/redact"
+	"github.com/gswarm/gswarm/rundir"
+)
+
+// runVar is in the environment of a wrapped job and holds the run's directory:
+// a wrap inside it starts no sampler. It is no secret.
+const runVar = "GSWARM_X_RUN"
+
+// Options are the settings of a wrap.
+type Options struct {
+	// Command is the wrapped command and its arguments.
+	Command []string
+	// Out is the run directory asked for, "" to choose one.
+	Out      string
+	Interval time.Duration
+	Tile     time.Duration
+	// Sync is the time between syncs of the spools, 0 to choose by
+	// filesystem.
+	Sync  time.Duration
+	Ports control.Ports
+	// Quiet leaves out the closing line; what was lost is still said.
+	Quiet bool
+	// Strict makes a failure of the sampling fail the job before it starts.
+	Strict bool
+	// Agent is the program to start as agent.
+	Agent   string
+	Version string
+	// Notes are said at the end together with what was lost.
+	Notes []string
+	// Config is what run.yaml records of the settings.
+	Config map[string]string
+	// NVML, SkewOffset and SkewPPM are handed to the agents, for tests.
+	NVML       string
+	SkewOffset time.Duration
+	SkewPPM    float64
+}
+
+// Process is what a wrap knows of the process it runs in.
+type Process struct {
+	Env    []string
+	Host   string
+	Now    time.Time
+	Stderr io.Writer
+}
+
+// Getenv looks a variable up.
+func (p Process) Getenv(name string) string {
+	prefix := name + "="
+	for _, kv := range p.Env {
+		if strings.HasPrefix(kv, prefix) {
+			return kv[len(prefix):]
+		}
+	}
+	return ""
+}
+
+// Nested returns the run that this process is part of already, "" for none.
+func (p Process) Nested() string { return p.Getenv(runVar) }
+
+// Wrap runs the command and samples around it. It returns how the command
+// ended; the caller ends likewise by EndAs. An error means that the command was
+// not run.
+func Wrap(opts Options, p Process) (Ending, error) {
+	here := Detect(p.Getenv, p.Host, parentID(), p.Now)
+	w := &wrap{opts: opts, p: p, here: here, begin: p.Now, notes: opts.Notes}
+	if here.Position == Front {
+		return w.front()
+	}
+	return w.rank()
+}
+
+// wrap is one run of Wrap.
+type wrap struct {
+	opts  Options
+	p     Process
+	here  Surroundings
+	begin time.Time
+	dir   rundir.Dir // as the user is told it
+	abs   rundir.Dir // as agents in other working directories need it
+
+	mu    sync.Mutex
+	notes []string
+}
+
+// note keeps a line for the end: nothing is printed into the job's output while
+// it runs.
+func (w *wrap) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	line := fmt.Sprintf(format, args...)
+	for _, n := range w.notes {
+		if n == line {
+			return
+		}
+	}
+	w.notes = append(w.notes, line)
+}
+
+// lost is a note of something that was not recorded. Under --strict it is an
+// error instead, as long as the job has not begun.
+func (w *wrap) lost(err error) error {
+	if w.opts.Strict {
+		return fmt.Errorf("%w (--strict: the command was not started)", err)
+	}
+	w.note("nothing is recorded: %v", err)
+	return nil
+}
+
+// say prints the notes and the closing line.
+func (w *wrap) say(closing string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var b strings.Builder
+	for _, n := range w.notes {
+		fmt.Fprintf(&b, "gswarm: %s\n", n)
+	}
+	if closing != "" && !w.opts.Quiet {
+		fmt.Fprintf(&b, "gswarm: %s\n", closing)
+	}
+	if b.Len() > 0 {
+		io.WriteString(w.p.Stderr, b.String()) //nolint:errcheck // stderr may be closed
+	}
+}
+
+// closing is the line that names the dataset and what to do with it.
+func (w *wrap) closing(nodes int, elapsed time.Duration) string {
+	where := "1 node"
+	if nodes != 1 {
+		where = strconv.Itoa(nodes) + " nodes"
+	}
+	return fmt.Sprintf("%s sampled for %s; next: gswarm merge %s", where, round(elapsed), w.dir)
+}
+
+func round(d time.Duration) time.Duration {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond)
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Second)
+}
+
+// run is run.yaml as it stands at the start.
+func (w *wrap) run() rundir.Run {
+	cwd, err := os.Getwd()
+	if err != nil {
+		cwd = ""
+	}
+	return rundir.Run{
+		Version: w.opts.Version, Identity: w.here.String(),
+		Command: redact.Args(w.opts.Command), WorkDir: cwd,
+		Scheduler: w.here.Scheduler, Nodes: w.here.Nodes,
+		Begin: w.begin.UTC(), Interval: w.opts.Interval, Tile: w.opts.Tile, Config: w.opts.Config,
+	}
+}
+
+// agentConfig is what all agents of the run are told alike.
+func (w *wrap) agentConfig(run rundir.Run) control.AgentConfig {
+	return control.AgentConfig{
+		Dir: w.abs, Run: run, Node: w.here.Node, Ports: w.opts.Ports, JobVar: w.here.Job,
+		Interval: w.opts.Interval, Tile: w.opts.Tile, Sync: w.opts.Sync,
+		NVML: w.opts.NVML, SkewOffset: w.opts.SkewOffset, SkewPPM: w.opts.SkewPPM,
+	}
+}
+
+// jobEnv is the job's environment: wrap's own, and the mark that a wrap inside
+// it sees.
+func (w *wrap) jobEnv() []string {
+	return append(append([]string(nil), w.p.Env...), runVar+"="+string(w.abs))
+}
+
+// parentID names the parent process so that its children agree on it and no
+// later process gets the same name.
+func parentID() string {
+	ppid := os.Getppid()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", ppid))
+	if err != nil {
+		return strconv.Itoa(ppid)
+	}
+	// The start time is field 22; fields are counted after the name.
+	rest := string(b)
+	if i := strings.LastIndexByte(rest, ')'); i >= 0 {
+		if fields := strings.Fields(rest[i+1:]); len(fields) > 19 {
+			return fmt.Sprintf("%d-%s", ppid, fields[19])
+		}
+	}
+	return strconv.Itoa(ppid)
+}

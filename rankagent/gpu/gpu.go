@@ -1,0 +1,123 @@
+// Package gpu reads the node's NVIDIA GPUs through NVML.
+//
+// It is the only importer of go-nvml and the only place where the driver is
+// called. nvmlInit happens in Open and nowhere else, so only the agent's
+// process ever holds the driver. Without cgo the package is a stub that knows
+// no driver.
+//
+// Rows leave as the driver gave them: a value that is missing or cannot be
+// true becomes null with a reason, never a sentinel.
+package gpu
+
+import (
+	"errors"
+	"time"
+
+	"github.com/gswarm/gswarm/clock"
+	"github.com/gswarm/gswarm/rankagent"
+	"github.com/gswarm/gswarm/table"
+)
+
+// ErrNoDriver is what Open's error wraps where the node has no NVIDIA driver
+// that can be used: a laptop, a login node, a container without the library.
+var ErrNoDriver = errors.New("no NVIDIA driver")
+
+// Options says how Open uses the driver. The zero value is what a job wants.
+type Options struct {
+	// LibraryPath is the NVML library; empty means libnvidia-ml.so.1 by the
+	// dynamic linker's own search. A path is never taken from the
+	// environment, which the job inherits.
+	LibraryPath string
+	// Clock stamps the rows' windows and measures the calls; nil means the
+	// machine's own.
+	Clock clock.Source
+	// Interval is the agent's base interval; 0 means 100 ms. GPM windows
+	// are never shorter than it.
+	Interval time.Duration
+	// Select says which GPUs get sources; nil means all. The others are
+	// listed by Devices and keep their ordinals.
+	Select func(Info) bool
+	// Timeout is how long Open waits for nvmlInit and again for the GPUs;
+	// 0 means 30 s, since without persistence mode the driver starts each
+	// GPU at the first call.
+	Timeout time.Duration
+	// Sysfs is where sysfs is mounted; empty means /sys.
+	Sysfs string
+}
+
+// Info describes one GPU for meta.yaml. A field that the driver did not answer
+// is left out, and Missing says why.
+type Info struct {
+	// Index is the ordinal by PCI bus id among the GPUs that can be seen.
+	Index         int    `yaml:"gpu" json:"gpu"`
+	UUID          string `yaml:"uuid,omitempty" json:"uuid,omitempty"`
+	PCIBusID      string `yaml:"pci_bus_id,omitempty" json:"pci_bus_id,omitempty"`
+	Name          string `yaml:"name,omitempty" json:"name,omitempty"`
+	Architecture  string `yaml:"architecture,omitempty" json:"architecture,omitempty"`
+	DriverVersion string `yaml:"driver_version,omitempty" json:"driver_version,omitempty"`
+	VBIOS         string `yaml:"vbios,omitempty" json:"vbios,omitempty"`
+	MemoryBytes   int64  `yaml:"memory_bytes,omitempty" json:"memory_bytes,omitempty"`
+	PowerLimitMW  int64  `yaml:"power_limit_mw,omitempty" json:"power_limit_mw,omitempty"`
+	// NUMANode is nil where the kernel knows none.
+	NUMANode *int `yaml:"numa_node,omitempty" json:"numa_node,omitempty"`
+	// MIG is "enabled", "disabled", or empty where the GPU has no such mode.
+	MIG string `yaml:"mig,omitempty" json:"mig,omitempty"`
+	// NVLinks is the number of active NVLinks.
+	NVLinks int `yaml:"nvlinks,omitempty" json:"nvlinks,omitempty"`
+	// Topology is the way to every GPU in the order of Devices, in the
+	// words of nvidia-smi: "X" for itself, "NV18", "PIX", "NODE", "SYS".
+	Topology []string `yaml:"topology,omitempty,flow" json:"topology,omitempty"`
+	// GPM says whether two live samples gave metrics. The driver's own
+	// answer to the question is not trusted: it promises GPM in guests
+	// where every sample fails.
+	GPM bool `yaml:"gpm" json:"gpm"`
+	// Missing says, by field, why the driver did not answer.
+	Missing map[string]string `yaml:"missing,omitempty" json:"missing,omitempty"`
+}
+
+// CallCost is what one driver call took on one GPU when Open tried it.
+type CallCost struct {
+	Call string `yaml:"call" json:"call"`
+	GPU  int    `yaml:"gpu" json:"gpu"`
+	// MedianNS and MaxNS are over Tries calls. The first, which finds cold
+	// caches, is part of the maximum.
+	MedianNS int64 `yaml:"median_ns" json:"median_ns"`
+	MaxNS    int64 `yaml:"max_ns" json:"max_ns"`
+	Tries    int   `yaml:"tries" json:"tries"`
+	// Error is how the last try ended where it failed.
+	Error string `yaml:"error,omitempty" json:"error,omitempty"`
+}
+
+// The kinds of events that the sources record.
+const (
+	EventLost = "gpu_lost" // the GPU fell off the bus or needs a reset
+	EventBack = "gpu_back" // it answers again
+)
+
+// missingInterval is how often Missing repeats itself.
+const missingInterval = 10 * time.Second
+
+// Missing returns a source that says why there are no GPU rows: it stands in
+// for a driver's sources where Open failed.
+func Missing(err error) rankagent.Source {
+	reason := rankagent.SourceError
+	if errors.Is(err, ErrNoDriver) {
+		reason = rankagent.NoDriver
+	}
+	return &missing{reason: reason, detail: err.Error()}
+}
+
+type missing struct {
+	reason rankagent.Reason
+	detail string
+}
+
+func (*missing) Name() string            { return "gpu" }
+func (*missing) Interval() time.Duration { return missingInterval }
+func (*missing) Close() error            { return nil }
+
+func (m *missing) Read(out rankagent.Out) error {
+	out.Absent(table.GPU, "", "", m.reason, m.detail)
+	out.Absent(table.GPUActivity, "", "", m.reason, m.detail)
+	return nil
+}

@@ -1,0 +1,120 @@
+//go:build cgo && linux
+
+package gpu
+
+import (
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/dl"
+)
+
+const defaultLibrary = "libnvidia-ml.so.1"
+
+// function is an NVML function that the package calls, or a choice between
+// versions of it that go-nvml makes by itself.
+type function int
+
+const (
+	fnShutdown function = iota
+	fnCount
+	fnHandle
+	fnHandleByUUID
+	fnUUID
+	fnPCI
+	fnName
+	fnDriverVersion
+	fnVBIOS
+	fnArchitecture
+	fnPowerLimit
+	fnMIG
+	fnNUMA
+	fnMemory
+	fnNVLinkState
+	fnNVLinkRemoteType
+	fnNVLinkRemotePCI
+	fnAncestor
+	fnUtilization
+	fnTemperature
+	fnClock
+	fnEventReasons
+	fnThrottleReasons
+	fnPState
+	fnPower
+	fnFields
+	fnGPMAlloc
+	fnGPMFree
+	fnGPMGet
+	fnGPMMetrics
+	functions
+)
+
+// symbols holds, for each function, the names it goes by; one of them is
+// enough.
+var symbols = [functions][]string{
+	fnShutdown:         {"nvmlShutdown"},
+	fnCount:            {"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"},
+	fnHandle:           {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"},
+	fnHandleByUUID:     {"nvmlDeviceGetHandleByUUID"},
+	fnUUID:             {"nvmlDeviceGetUUID"},
+	fnPCI:              {"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"},
+	fnName:             {"nvmlDeviceGetName"},
+	fnDriverVersion:    {"nvmlSystemGetDriverVersion"},
+	fnVBIOS:            {"nvmlDeviceGetVbiosVersion"},
+	fnArchitecture:     {"nvmlDeviceGetArchitecture"},
+	fnPowerLimit:       {"nvmlDeviceGetEnforcedPowerLimit"},
+	fnMIG:              {"nvmlDeviceGetMigMode"},
+	fnNUMA:             {"nvmlDeviceGetNumaNodeId"},
+	fnMemory:           {"nvmlDeviceGetMemoryInfo_v2"},
+	fnNVLinkState:      {"nvmlDeviceGetNvLinkState"},
+	fnNVLinkRemoteType: {"nvmlDeviceGetNvLinkRemoteDeviceType"},
+	fnNVLinkRemotePCI:  {"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"},
+	fnAncestor:         {"nvmlDeviceGetTopologyCommonAncestor"},
+	fnUtilization:      {"nvmlDeviceGetUtilizationRates"},
+	fnTemperature:      {"nvmlDeviceGetTemperature"},
+	fnClock:            {"nvmlDeviceGetClockInfo"},
+	fnEventReasons:     {"nvmlDeviceGetCurrentClocksEventReasons"},
+	fnThrottleReasons:  {"nvmlDeviceGetCurrentClocksThrottleReasons"},
+	fnPState:           {"nvmlDeviceGetPerformanceState"},
+	fnPower:            {"nvmlDeviceGetPowerUsage"},
+	fnFields:           {"nvmlDeviceGetFieldValues"},
+	fnGPMAlloc:         {"nvmlGpmSampleAlloc"},
+	fnGPMFree:          {"nvmlGpmSampleFree"},
+	fnGPMGet:           {"nvmlGpmSampleGet"},
+	fnGPMMetrics:       {"nvmlGpmMetricsGet"},
+}
+
+// exports says which functions a driver has. go-nvml calls through lazily
+// bound symbols, and binding one that the library lacks ends the process: no
+// function is called that was not found here first.
+type exports [functions]bool
+
+// inspect loads the library to see what it exports. It stays loaded: go-nvml
+// loads the same one, and a library that calls have been bound to cannot be
+// unloaded anyway.
+func inspect(path string) (*exports, error) {
+	lib := dl.New(path, dl.RTLD_LAZY|dl.RTLD_GLOBAL)
+	if err := lib.Open(); err != nil {
+		return nil, err
+	}
+	has := func(names ...string) bool {
+		for _, name := range names {
+			if lib.Lookup(name) == nil {
+				return true
+			}
+		}
+		return false
+	}
+	if !has("nvmlInit_v2", "nvmlInit") {
+		return nil, fmt.Errorf("%s has no nvmlInit", path)
+	}
+	var e exports
+	for f, names := range symbols {
+		e[f] = has(names...)
+	}
+	for _, need := range []function{fnShutdown, fnCount, fnHandle, fnUUID, fnPCI} {
+		if !e[need] {
+			return nil, fmt.Errorf("%s has no %s", path, symbols[need][0])
+		}
+	}
+	return &e, nil
+}
