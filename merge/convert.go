@@ -65,7 +65,7 @@ func (c *converter) times(b *table.Batch) {
 			// t_raw_ns is the middle.
 			bounds[i], bounded[i] = bound+(read[i]+1)/2, true
 		}
-		names[i], reads[i] = c.node.name, read[i]
+		names[i], reads[i] = c.node.machine, read[i]
 	}
 	for _, col := range []int{table.TLTime, table.TLTimeNS, table.TLNode, table.TLRead} {
 		fill(c.out.Valid(col))
