@@ -32,6 +32,8 @@ type AgentConfig struct {
 	// Sync is the time between syncs of the spool; 0 lets the agent choose
 	// by filesystem.
 	Sync time.Duration `json:"sync"`
+	// GPUNodes is the pattern of the GPUs' device nodes.
+	GPUNodes string `json:"gpu_nodes"`
 	// NVML is the path of the NVML library; empty for the system's.
 	NVML string `json:"nvml,omitempty"`
 	// SkewOffset and SkewPPM falsify the node's raw clock, for tests.

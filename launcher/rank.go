@@ -151,7 +151,7 @@ func (w *wrap) join(pid int) *membership {
 		w: w, socket: control.SocketName(run.ID, ""), pid: pid,
 		join: control.Join{
 			PID: os.Getpid(), Rank: w.here.Rank, LocalRank: w.here.LocalRank,
-			Size: w.here.Size, LocalSize: w.here.LocalSize, GPUs: VisibleGPUs(),
+			Size: w.here.Size, LocalSize: w.here.LocalSize, GPUs: VisibleGPUs(w.opts.GPUNodes),
 		},
 		ended: make(chan rundir.Exit, 1), left: make(chan int, 1),
 	}
@@ -382,8 +382,9 @@ const agentMark = "GSWARM_X_AGENT"
 
 // VisibleGPUs lists the minor numbers of the GPU device nodes that this process
 // may open, without asking the driver: a cgroup that denies one answers EPERM.
-func VisibleGPUs() []int {
-	paths, err := filepath.Glob("/dev/nvidia[0-9]*")
+// The pattern is GPUNodes outside of tests.
+func VisibleGPUs(pattern string) []int {
+	paths, err := filepath.Glob(pattern)
 	if err != nil {
 		return nil
 	}

@@ -26,6 +26,9 @@ import (
 // a wrap inside it starts no sampler. It is no secret.
 const runVar = "GSWARM_X_RUN"
 
+// GPUNodes is the pattern of the device nodes of NVIDIA's driver.
+const GPUNodes = "/dev/nvidia[0-9]*"
+
 // Options are the settings of a wrap.
 type Options struct {
 	// Command is the wrapped command and its arguments.
@@ -49,6 +52,8 @@ type Options struct {
 	Notes []string
 	// Config is what run.yaml records of the settings.
 	Config map[string]string
+	// GPUNodes is the pattern of the GPUs' device nodes.
+	GPUNodes string
 	// NVML, SkewOffset and SkewPPM are handed to the agents, for tests.
 	NVML       string
 	SkewOffset time.Duration
@@ -180,7 +185,7 @@ func (w *wrap) agentConfig(run rundir.Run) control.AgentConfig {
 	return control.AgentConfig{
 		Dir: w.abs, Run: run, Node: w.here.Node, Ports: w.opts.Ports, JobVar: w.here.Job,
 		Interval: w.opts.Interval, Tile: w.opts.Tile, Sync: w.opts.Sync,
-		NVML: w.opts.NVML, SkewOffset: w.opts.SkewOffset, SkewPPM: w.opts.SkewPPM,
+		GPUNodes: w.opts.GPUNodes, NVML: w.opts.NVML, SkewOffset: w.opts.SkewOffset, SkewPPM: w.opts.SkewPPM,
 	}
 }
 

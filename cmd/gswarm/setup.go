@@ -32,7 +32,7 @@ func (a *app) agentSetup(cfg control.AgentConfig) rankagent.Setup {
 	}
 	s := rankagent.Setup{
 		Config: cfg, Version: version, Clock: source, Host: a.host,
-		Machine: machineID(), BootID: bootID(), GPUs: launcher.VisibleGPUs(),
+		Machine: machineID(), BootID: bootID(), GPUs: launcher.VisibleGPUs(cfg.GPUNodes),
 		Listening: func() {},
 		JobAlive: func() bool {
 			if cfg.JobVar[0] == "" {
