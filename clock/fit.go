@@ -85,7 +85,6 @@ type pair struct{ from, to string }
 type site struct {
 	name    string
 	ev      NodeEvidence
-	used    int
 	dropped int
 	restart *Contradiction
 	found   []Contradiction

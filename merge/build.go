@@ -12,10 +12,11 @@ import (
 	"slices"
 	"strconv"
 
+	"gopkg.in/yaml.v3"
+
 	"github.com/gswarm/gswarm/rundir"
 	"github.com/gswarm/gswarm/shard"
 	"github.com/gswarm/gswarm/table"
-	"gopkg.in/yaml.v3"
 )
 
 const (

@@ -115,7 +115,7 @@ const defaultTile = 5 * time.Minute
 // Run merges the run in dir.
 func Run(ctx context.Context, dir string, opts Options) (Summary, error) {
 	if opts.now == nil {
-		opts.now = time.Now
+		opts.now = time.Now //nolint:forbidigo // how long ago a run was heard of, not a stamp
 	}
 	m := &merger{dir: rundir.Dir(dir), opts: opts}
 	unlock, err := lock(m.dir)

@@ -7,11 +7,12 @@ import (
 	"os"
 	"path/filepath"
 
+	"gopkg.in/yaml.v3"
+
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/rundir"
 	"github.com/gswarm/gswarm/shard"
 	"github.com/gswarm/gswarm/table"
-	"gopkg.in/yaml.v3"
 )
 
 // metaFile is the name of the file in the timeline's directory that describes

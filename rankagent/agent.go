@@ -309,7 +309,7 @@ func (a *agent) stopSources() {
 	deadline := time.Now().Add(sourcePatience) //nolint:forbidigo // a patience, not a stamp
 	stuck := false
 	for _, r := range a.runners {
-		if err := r.stop(time.Until(deadline)); err != nil {
+		if err := r.stop(time.Until(deadline)); err != nil { //nolint:forbidigo // as above
 			stuck = true
 			a.c.event(a.clock.Now(), "source_error", -1, -1, map[string]string{"source": r.src.Name(), "error": err.Error()})
 		}

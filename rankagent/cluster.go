@@ -77,7 +77,7 @@ func (c *cluster) start(ctx context.Context) {
 	case c.a.cfg.Part != "":
 		// The node's first sampler ties the clock that both share.
 	case c.a.cfg.Head != nil:
-		go c.follow(ctx, func() (control.Endpoint, error) { return *c.a.cfg.Head, nil })
+		go c.follow(ctx, func() (control.Endpoint, error) { return *c.a.cfg.Head, nil }) //nolint:unparam // one of two ways to find it
 	case !c.a.cfg.SingleNode:
 		go c.follow(ctx, func() (control.Endpoint, error) { return control.Published(c.a.cfg.Dir) })
 	}

@@ -8,9 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/table"
-	"golang.org/x/sys/unix"
 )
 
 // timebase tells when the shared ticks fall: at whole multiples of the interval
@@ -92,7 +93,7 @@ func (r *runner) run(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		r.read(max(0, time.Since(woken)), due)
+		r.read(max(0, time.Since(woken)), due) //nolint:forbidigo // as above
 	}
 }
 

@@ -12,10 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/rundir"
 	"github.com/gswarm/gswarm/shard"
-	"golang.org/x/sys/unix"
 )
 
 // writer keeps what the collector gathers: it appends to the current spool,

@@ -9,8 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/gswarm/gswarm/clock"
 	"gopkg.in/yaml.v3"
+
+	"github.com/gswarm/gswarm/clock"
 )
 
 // Run is run.yaml: what ran, where, and how it ended.

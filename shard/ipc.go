@@ -14,6 +14,7 @@ import (
 	"github.com/apache/arrow/go/v15/arrow/array"
 	"github.com/apache/arrow/go/v15/arrow/ipc"
 	"github.com/apache/arrow/go/v15/arrow/memory"
+
 	"github.com/gswarm/gswarm/table"
 )
 
@@ -29,9 +30,8 @@ type encoder struct {
 	w       *ipc.Writer
 	started bool
 
-	cols    []columnBuffers
-	buffers [][]*memory.Buffer
-	arrays  []arrow.Array
+	cols   []columnBuffers
+	arrays []arrow.Array
 }
 
 // columnBuffers is the memory behind one column's array.

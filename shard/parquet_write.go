@@ -18,8 +18,9 @@ import (
 	"github.com/apache/arrow/go/v15/parquet/file"
 	"github.com/apache/arrow/go/v15/parquet/metadata"
 	"github.com/apache/arrow/go/v15/parquet/schema"
-	"github.com/gswarm/gswarm/table"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/gswarm/gswarm/table"
 )
 
 // Keys of the key-value metadata that every Parquet file of gswarm's has.

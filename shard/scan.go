@@ -8,8 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/gswarm/gswarm/table"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/gswarm/gswarm/table"
 )
 
 // spool is a spool as a reader sees it: an index of its good frames. The rows

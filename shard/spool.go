@@ -7,9 +7,10 @@ import (
 	"os"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/table"
-	"github.com/klauspost/compress/zstd"
 )
 
 // SpoolMeta is what a spool says of itself in its first frame.

@@ -9,10 +9,11 @@ import (
 	"os/exec"
 	"syscall"
 
-	"github.com/gswarm/gswarm/control"
-	"github.com/gswarm/gswarm/rankagent"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/gswarm/gswarm/control"
+	"github.com/gswarm/gswarm/rankagent"
 )
 
 // maxConfig bounds what an agent reads of its configuration.

@@ -11,11 +11,12 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/gswarm/gswarm/merge"
 	"github.com/gswarm/gswarm/rundir"
 	"github.com/gswarm/gswarm/shard"
 	"github.com/gswarm/gswarm/table"
-	"github.com/spf13/cobra"
 )
 
 // runInfo is what info says of a run; --json prints it as it is.

@@ -12,9 +12,10 @@ import (
 	"os/signal"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/gswarm/gswarm/launcher"
 	"github.com/gswarm/gswarm/rundir"
-	"github.com/spf13/cobra"
 )
 
 // version is set by the linker.

@@ -6,9 +6,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/gswarm/gswarm/control"
 	"github.com/gswarm/gswarm/launcher"
-	"github.com/spf13/cobra"
 )
 
 // defaultTile is the stretch of time that one shard holds.

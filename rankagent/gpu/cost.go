@@ -52,34 +52,35 @@ func (dev *device) try(id *identity) (costs []CallCost, works bool, why string) 
 	return costs, false, "no metric has a value"
 }
 
-// tryCheap measures the calls of the cheap set that the driver has.
+// tryCheap measures the calls of the cheap set that the driver has. Their
+// time counts, not what they return.
 func (dev *device) tryCheap(h nvml.Device, measure func(string, func() nvml.Return) nvml.Return) {
 	has := dev.driver.has
 	if has[fnUtilization] {
-		measure("nvmlDeviceGetUtilizationRates", func() nvml.Return { _, ret := h.GetUtilizationRates(); return ret })
+		_ = measure("nvmlDeviceGetUtilizationRates", func() nvml.Return { _, ret := h.GetUtilizationRates(); return ret })
 	}
 	if has[fnMemory] {
-		measure("nvmlDeviceGetMemoryInfo_v2", func() nvml.Return { _, ret := h.GetMemoryInfo_v2(); return ret })
+		_ = measure("nvmlDeviceGetMemoryInfo_v2", func() nvml.Return { _, ret := h.GetMemoryInfo_v2(); return ret })
 	}
 	if has[fnTemperature] {
-		measure("nvmlDeviceGetTemperature", func() nvml.Return { _, ret := h.GetTemperature(nvml.TEMPERATURE_GPU); return ret })
+		_ = measure("nvmlDeviceGetTemperature", func() nvml.Return { _, ret := h.GetTemperature(nvml.TEMPERATURE_GPU); return ret })
 	}
 	if has[fnClock] {
-		measure("nvmlDeviceGetClockInfo(SM)", func() nvml.Return { _, ret := h.GetClockInfo(nvml.CLOCK_SM); return ret })
-		measure("nvmlDeviceGetClockInfo(MEM)", func() nvml.Return { _, ret := h.GetClockInfo(nvml.CLOCK_MEM); return ret })
+		_ = measure("nvmlDeviceGetClockInfo(SM)", func() nvml.Return { _, ret := h.GetClockInfo(nvml.CLOCK_SM); return ret })
+		_ = measure("nvmlDeviceGetClockInfo(MEM)", func() nvml.Return { _, ret := h.GetClockInfo(nvml.CLOCK_MEM); return ret })
 	}
 	if has[fnEventReasons] || has[fnThrottleReasons] {
-		measure("nvmlDeviceGetCurrentClocksEventReasons", func() nvml.Return { _, ret := eventReasons(has, h); return ret })
+		_ = measure("nvmlDeviceGetCurrentClocksEventReasons", func() nvml.Return { _, ret := eventReasons(has, h); return ret })
 	}
 	if has[fnPState] {
-		measure("nvmlDeviceGetPerformanceState", func() nvml.Return { _, ret := h.GetPerformanceState(); return ret })
+		_ = measure("nvmlDeviceGetPerformanceState", func() nvml.Return { _, ret := h.GetPerformanceState(); return ret })
 	}
 	if has[fnPower] {
-		measure("nvmlDeviceGetPowerUsage", func() nvml.Return { _, ret := h.GetPowerUsage(); return ret })
+		_ = measure("nvmlDeviceGetPowerUsage", func() nvml.Return { _, ret := h.GetPowerUsage(); return ret })
 	}
 	if has[fnFields] {
 		s := &cheap{dev: dev}
-		measure("nvmlDeviceGetFieldValues(82,186)", func() nvml.Return { return s.readFields(h) })
+		_ = measure("nvmlDeviceGetFieldValues(82,186)", func() nvml.Return { return s.readFields(h) })
 	}
 }
 

@@ -39,14 +39,15 @@ func (dev *device) setIndex(i int) {
 	dev.index, dev.key = i, strconv.Itoa(i)
 }
 
-// identify asks the GPU who it is: by its UUID where it has said so before,
-// else by its index, which holds until nvmlShutdown.
+// identify asks the GPU who it is: by its PCI slot where that is known, since a
+// look-up by UUID would have the driver ask every GPU of the node, else by its
+// index, which holds until nvmlShutdown.
 func (dev *device) identify() nvml.Return {
 	lib, has := dev.driver.lib, dev.driver.has
 	var handle nvml.Device
 	var ret nvml.Return
-	if old := dev.id.Load(); old != nil && has[fnHandleByUUID] {
-		handle, ret = lib.DeviceGetHandleByUUID(old.uuid)
+	if old := dev.id.Load(); old != nil && old.busID != "" && has[fnHandleByPCI] {
+		handle, ret = lib.DeviceGetHandleByPciBusId(old.busID)
 	} else {
 		handle, ret = lib.DeviceGetHandleByIndex(dev.nvmlIndex)
 	}

@@ -65,9 +65,13 @@ func (d *Driver) Sources() []rankagent.Source {
 }
 
 // Close ends NVML. It returns within 100 ms: where a read is stuck in the
-// driver it leaves NVML as it is, for the end of the process to clean up.
+// driver it leaves NVML as it is, for the end of the process to clean up. A
+// second Close does nothing.
 func (d *Driver) Close() error {
-	if !d.gate.shut(drainTimeout) {
+	if d.gate.closed.Swap(true) {
+		return nil
+	}
+	if !d.gate.drain(d.clock, drainTimeout) {
 		return errors.New("closing NVML: a call is still stuck in the driver; left as it is")
 	}
 	done := make(chan nvml.Return, 1)
@@ -86,7 +90,7 @@ func (d *Driver) Close() error {
 }
 
 // gate knows how many goroutines are in the driver and turns newcomers away
-// once it is shut.
+// once it is closed.
 type gate struct {
 	inside atomic.Int64
 	closed atomic.Bool
@@ -104,15 +108,14 @@ func (g *gate) enter() bool {
 
 func (g *gate) leave() { g.inside.Add(-1) }
 
-// shut closes the gate and says whether everyone was out within the timeout.
-func (g *gate) shut(timeout time.Duration) bool {
-	g.closed.Store(true)
-	const step = time.Millisecond
-	for waited := time.Duration(0); g.inside.Load() != 0; waited += step {
-		if waited >= timeout {
+// drain says whether everyone was out within the timeout.
+func (g *gate) drain(c clock.Source, timeout time.Duration) bool {
+	deadline := c.Now() + clock.NodeTime(timeout)
+	for g.inside.Load() != 0 {
+		if c.Now() >= deadline {
 			return false
 		}
-		time.Sleep(step)
+		time.Sleep(time.Millisecond)
 	}
 	return true
 }

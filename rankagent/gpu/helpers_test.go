@@ -179,6 +179,20 @@ func sleepUntil(origin int64, after time.Duration) {
 	}
 }
 
+// scaled runs a scenario whose faults begin and end at set times. It is given
+// the unit of those times and returns false where the machine was too slow to
+// keep to them, to be given a longer one.
+func scaled(t *testing.T, scenario func(unit time.Duration) bool) {
+	t.Helper()
+	for unit := 100 * time.Millisecond; unit <= 3200*time.Millisecond; unit *= 2 {
+		if scenario(unit) || t.Failed() {
+			return
+		}
+		t.Logf("too slow for a unit of %v", unit)
+	}
+	t.Fatal("the machine is too slow for this test")
+}
+
 // childMark tells a test that it is the child that inChild started.
 const childMark = "GSWARM_X_TEST_CHILD"
 

@@ -18,7 +18,7 @@ const (
 	fnShutdown function = iota
 	fnCount
 	fnHandle
-	fnHandleByUUID
+	fnHandleByPCI
 	fnUUID
 	fnPCI
 	fnName
@@ -54,7 +54,7 @@ var symbols = [functions][]string{
 	fnShutdown:         {"nvmlShutdown"},
 	fnCount:            {"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"},
 	fnHandle:           {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"},
-	fnHandleByUUID:     {"nvmlDeviceGetHandleByUUID"},
+	fnHandleByPCI:      {"nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetHandleByPciBusId"},
 	fnUUID:             {"nvmlDeviceGetUUID"},
 	fnPCI:              {"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"},
 	fnName:             {"nvmlDeviceGetName"},
@@ -85,7 +85,9 @@ var symbols = [functions][]string{
 
 // exports says which functions a driver has. go-nvml calls through lazily
 // bound symbols, and binding one that the library lacks ends the process: no
-// function is called that was not found here first.
+// function is called that was not found here first. A process that is bound at
+// its start (LD_BIND_NOW in its environment, or linked with -z now) ends before
+// main: whoever starts the agent removes the variable.
 type exports [functions]bool
 
 // inspect loads the library to see what it exports. It stays loaded: go-nvml

@@ -31,7 +31,7 @@ func Open(opts Options) (*Driver, error) {
 	opts = opts.withDefaults()
 	has, err := inspect(opts.LibraryPath)
 	if err != nil {
-		return nil, fmt.Errorf("opening NVML: %w: %v", ErrNoDriver, err)
+		return nil, fmt.Errorf("opening NVML: %w: %w", ErrNoDriver, err)
 	}
 	d := &Driver{
 		lib:      nvml.New(nvml.WithLibraryPath(opts.LibraryPath)),
@@ -154,7 +154,7 @@ func (d *Driver) enumerate(count int, timeout time.Duration) {
 	each(d, count, timeout,
 		func(i int) *device {
 			dev := &device{driver: d, nvmlIndex: i}
-			dev.identify()
+			_ = dev.identify() // the device keeps its failure
 			return dev
 		},
 		func(i int, dev *device) { devices[i] = dev },

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Parse makes a recording from the files that a recording session leaves:
+// Parse makes a recording from the files that a recorder leaves:
 // meta.txt, gpu.csv and gpu_activity.csv.
 func Parse(meta string, cheap, activity io.Reader) (*Recording, error) {
 	r := &Recording{

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// The SHA-256 sums of the files that the recording session left, uncompressed.
+// The SHA-256 sums of the files that the recorder left, uncompressed.
 const (
 	cheapSum    = "49f68821ea4e70b4d11becf6d31ae13870b54b9e7980d9ab915024ce5748f2a6"
 	activitySum = "ff92bf5e1c4d6ece63d1f94ca003dff7e7ab53f508f633fb7000aeac8975453c"

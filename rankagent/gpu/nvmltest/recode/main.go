@@ -1,5 +1,5 @@
-// Command recode makes the stand-in's recording from the files of a recording
-// session, or gives those files back.
+// Command recode makes the stand-in's recording from the files that a recorder
+// leaves, or gives those files back.
 //
 //	go run ./rankagent/gpu/nvmltest/recode -o testdata/nvml/h200x8.rec DIR
 //	go run ./rankagent/gpu/nvmltest/recode -csv gpu testdata/nvml/h200x8.rec
