@@ -65,7 +65,7 @@ func (c *converter) times(b *table.Batch) {
 			// t_raw_ns is the middle.
 			bounds[i], bounded[i] = bound+(read[i]+1)/2, true
 		}
-		names[i], reads[i] = c.node.name, read[i]
+		names[i], reads[i] = c.node.machine, read[i]
 	}
 	for _, col := range []int{table.TLTime, table.TLTimeNS, table.TLNode, table.TLRead} {
 		fill(c.out.Valid(col))
@@ -99,14 +99,24 @@ func sortByTime(b *table.Batch) *table.Batch {
 	}
 	slices.SortStableFunc(order, func(x, y int32) int { return cmp.Compare(times[x], times[y]) })
 	out := table.NewBatch(b.Table, len(times))
-	for from := 0; from < len(order); {
-		// Rows that stay together are copied together.
-		to := from + 1
-		for to < len(order) && order[to] == order[to-1]+1 {
-			to++
+	out.AppendNulls(len(times))
+	for i, c := range b.Table.Columns {
+		gather(out.Valid(i), b.Valid(i), order)
+		switch c.Type {
+		case table.String:
+			gather(out.Strings(i), b.Strings(i), order)
+		case table.Float32, table.Float64:
+			gather(out.Floats(i), b.Floats(i), order)
+		default:
+			gather(out.Ints(i), b.Ints(i), order)
 		}
-		out.AppendRange(b, int(order[from]), int(order[from])+to-from)
-		from = to
 	}
 	return out
+}
+
+// gather puts the values of src into dst in the given order.
+func gather[T any](dst, src []T, order []int32) {
+	for i, o := range order {
+		dst[i] = src[o]
+	}
 }

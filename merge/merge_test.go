@@ -275,6 +275,45 @@ func TestMergeKilledNode(t *testing.T) {
 	}
 }
 
+// TestMergeSecondSampler merges a node with a second sampler, which has no
+// clock evidence of its own.
+func TestMergeSecondSampler(t *testing.T) {
+	dir := testRun{nodes: 2, seconds: 15, seal: true, killed: -1}.write(t)
+	d := rundir.Dir(dir)
+	part := rundir.PartName("n1", "gpus-4-7")
+	if err := os.MkdirAll(d.Node(part), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s, err := shard.CreateSpool(d.Spool(part, 0), shard.SpoolMeta{Node: part})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Write(second(1, 3)[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.End(clock.NodeTime(rawOf(1, base+4e9)), "job ended"); err != nil {
+		t.Fatal(err)
+	}
+	sum, err := Run(context.Background(), dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(sum.Missing) > 0 || !slices.Equal(sum.Nodes, []string{"n0", "n1"}) {
+		t.Errorf("nodes %v, missing %v", sum.Nodes, sum.Missing)
+	}
+	b := timeline(t, dir, table.GPU)
+	count := make(map[string]int)
+	for i, n := range b.Strings(table.TLNode) {
+		count[n]++
+		if !b.Valid(table.TLBound)[i] {
+			t.Fatalf("row %d of %s is unaligned", i, n)
+		}
+	}
+	if count["n0"] != 15*80 || count["n1"] != 16*80 {
+		t.Errorf("rows %v", count)
+	}
+}
+
 func codes(s Summary) []string {
 	var out []string
 	for _, m := range s.Missing {

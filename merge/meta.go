@@ -43,6 +43,8 @@ type ReferenceMeta struct {
 // NodeMeta is one node of the timeline.
 type NodeMeta struct {
 	Node string `yaml:"node" json:"node"`
+	// Sampler is set where the node had more than one.
+	Sampler string `yaml:"sampler,omitempty" json:"sampler,omitempty"`
 	// Dir is the name of its directory below nodes.
 	Dir   string           `yaml:"dir" json:"dir"`
 	Clock clock.Summary    `yaml:"clock" json:"clock"`
@@ -68,8 +70,12 @@ func (m *merger) meta(files []FileMeta) Meta {
 		TileNS:    m.tile, Missing: m.missing, Notes: m.notes, Files: files,
 	}
 	for _, n := range m.nodes {
+		sampler := ""
+		if n.name != n.machine {
+			sampler = n.name
+		}
 		meta.Nodes = append(meta.Nodes, NodeMeta{
-			Node: n.name, Dir: n.dir, Clock: n.model.Summary(), Rows: n.written,
+			Node: n.machine, Sampler: sampler, Dir: n.dir, Clock: n.model.Summary(), Rows: n.written,
 			End: n.data.Ended(), Losses: n.data.Losses(),
 		})
 	}

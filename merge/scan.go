@@ -13,15 +13,19 @@ import (
 	"github.com/gswarm/gswarm/table"
 )
 
-// node is a node of the run.
+// node is what one sampler of a node left: mostly all of the node, but a node
+// whose ranks see different GPUs has a directory for each sampler.
 type node struct {
-	name, dir   string
-	data        *shard.Node
-	model       *clock.Model
-	first, last clock.NodeTime
-	exchanges   []clock.Exchange
-	brackets    []clock.Bracket
-	rows        int64
+	// name is the directory's own, as its shards have it; machine is the
+	// node, which is what the timeline says and whose clock this is.
+	name, machine string
+	dir           string
+	data          *shard.Node
+	model         *clock.Model
+	first, last   clock.NodeTime
+	exchanges     []clock.Exchange
+	brackets      []clock.Bracket
+	rows          int64
 	// written counts the rows in the timeline by table.
 	written map[string]int64
 	// lost are absence rows that the merge adds, because the agent that
@@ -51,7 +55,7 @@ func (m *merger) scan() error {
 	}
 	for _, want := range m.run.Nodes {
 		want = rundir.CleanName(want)
-		if !slices.ContainsFunc(m.nodes, func(n *node) bool { return n.name == want || n.dir == want }) {
+		if !slices.ContainsFunc(m.nodes, func(n *node) bool { return n.machine == want || n.dir == want }) {
 			if !slices.ContainsFunc(m.missing, func(x Missing) bool { return x.Node == want }) {
 				m.miss(NodeMissing, want, "the run was to sample it, and it left nothing")
 			}
@@ -69,6 +73,7 @@ func (m *merger) add(dir string, data *shard.Node) {
 	if own := data.Name(); own != "" {
 		n.name = own
 	}
+	n.machine = rundir.NodeOf(n.name)
 	timed := false
 	for _, f := range data.Files() {
 		n.rows += f.Rows
@@ -137,16 +142,21 @@ func (m *merger) fit() error {
 		return fmt.Errorf("merging %s: %w: no node left a row", m.dir, ErrNoData)
 	}
 	in := m.reference()
-	for _, n := range m.nodes {
+	fitted := make(map[string]bool)
+	for _, n := range m.nodes { // a node's first sampler, which has the evidence, comes first
+		if fitted[n.machine] || n.rows == 0 {
+			continue
+		}
+		fitted[n.machine] = true
 		in.Nodes = append(in.Nodes, clock.NodeEvidence{
-			Node: n.name, Exchanges: n.exchanges, Brackets: n.brackets, First: n.first, Last: n.last,
+			Node: n.machine, Exchanges: n.exchanges, Brackets: n.brackets, First: n.first, Last: n.last,
 		})
 	}
 	m.result = clock.Fit(in)
 	latest := clock.ClusterTime(math.MinInt64)
 	for _, n := range m.nodes {
 		n.exchanges, n.brackets = nil, nil
-		n.model = m.result.Model(n.name)
+		n.model = m.result.Model(n.machine)
 		if n.rows == 0 {
 			m.miss(NodeEmpty, n.name, "its directory holds no row")
 			continue
@@ -180,7 +190,7 @@ func (m *merger) reference() clock.Input {
 	}
 	var best *node
 	for _, n := range m.nodes { // in order of their names
-		if len(n.brackets) > 0 && (best == nil || asked[n.name] > asked[best.name]) {
+		if len(n.brackets) > 0 && (best == nil || asked[n.machine] > asked[best.machine]) {
 			best = n
 		}
 	}
@@ -188,7 +198,7 @@ func (m *merger) reference() clock.Input {
 		return clock.Input{}
 	}
 	b := best.brackets[0]
-	return clock.Input{Reference: best.name, Anchor: clock.Anchor{
+	return clock.Input{Reference: best.machine, Anchor: clock.Anchor{
 		Raw: b.Raw0 + (b.Raw1-b.Raw0)/2, Realtime: b.Realtime, Width: int64(b.Raw1 - b.Raw0),
 	}}
 }

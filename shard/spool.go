@@ -178,7 +178,7 @@ func (s *Spool) appendRows(t *spoolTable, b *table.Batch, from, to int) error {
 		return fmt.Errorf("spooling to %s: %w", s.path, err)
 	}
 	if !t.announced {
-		s.add(frame{kind: kindSchema, name: b.Table.Name, schema: t.enc.crc}, t.enc.message, t)
+		s.add(frame{kind: kindSchema, name: b.Table.Name, schema: t.enc.crc}, t.enc.fields, t)
 		t.announced = true
 	}
 	f := frame{kind: kindRows, name: b.Table.Name, schema: t.enc.crc, rows: uint32(to - from)}
