@@ -35,6 +35,9 @@ type dataset struct {
 	// output.
 	mergeCode int
 	missing   []string
+	// short jobs may end before the nodes' clocks are tied together or an
+	// agent has written its last word. merge says so.
+	short bool
 	// unaligned are nodes whose clock nothing ties to the reference.
 	unaligned []string
 }
@@ -83,7 +86,7 @@ func (b *box) check(want dataset) info {
 	if got := strings.Join(names, " "); got != want.nodes {
 		b.Errorf("%s: nodes %q, want %q", want.dir, got, want.nodes)
 	}
-	b.files(want.dir)
+	b.files(want)
 	i := b.info(want.dir)
 	if len(i.Alive) > 0 {
 		b.Errorf("%s: still alive: %v", want.dir, i.Alive)
@@ -102,11 +105,11 @@ func (b *box) check(want dataset) info {
 		if n.Rows == 0 {
 			b.Errorf("%s: node %s has no rows", want.dir, n.Node)
 		}
-		if n.Ended == "" && want.mergeCode == 0 {
+		if n.Ended == "" && want.mergeCode == 0 && !want.short {
 			b.Errorf("%s: node %s has no end mark", want.dir, n.Node)
 		}
 	}
-	if want.mergeCode == 0 {
+	if want.mergeCode == 0 && !want.short {
 		if r := b.gswarm("info", want.dir); r.code != 0 || !strings.Contains(r.stdout, "state     complete") {
 			b.Errorf("gswarm info %s: exit %d\n%s%s", want.dir, r.code, r.stdout, r.stderr)
 		}
@@ -123,7 +126,7 @@ func (b *box) check(want dataset) info {
 func (b *box) merge(want dataset) string {
 	b.Helper()
 	r := b.gswarm("merge", want.dir)
-	if r.code != want.mergeCode {
+	if r.code != want.mergeCode && !(want.short && r.code == 3) {
 		b.Fatalf("gswarm merge %s: exit %d, want %d\n%s%s", want.dir, r.code, want.mergeCode, r.stdout, r.stderr)
 	}
 	for _, m := range want.missing {
@@ -146,9 +149,9 @@ func (b *box) merge(want dataset) string {
 
 // files checks that nobody else can read the run, that no key is left in it and
 // no secret of the job's got into it.
-func (b *box) files(dir string) {
+func (b *box) files(want dataset) {
 	b.Helper()
-	must(b, filepath.WalkDir(b.path(dir), func(path string, d fs.DirEntry, err error) error {
+	must(b, filepath.WalkDir(b.path(want.dir), func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -159,7 +162,7 @@ func (b *box) files(dir string) {
 		if st.Mode().Perm()&0o077 != 0 {
 			b.Errorf("%s has mode %v", path, st.Mode())
 		}
-		if d.Name() == ".head.yaml" || strings.HasSuffix(d.Name(), ".tmp") {
+		if d.Name() == ".head.yaml" || strings.HasSuffix(d.Name(), ".tmp") && want.mergeCode == 0 && !want.short {
 			b.Errorf("%s is left", path)
 		}
 		if d.IsDir() {
@@ -220,6 +223,10 @@ func (b *box) clocks(want dataset) {
 			}
 			continue
 		}
+		if want.short && n.Clock.Method == "unaligned" {
+			b.Logf("%s: node %s is unaligned", want.dir, n.Node)
+			continue
+		}
 		if !aligned || n.Clock.BoundNS == nil {
 			b.Errorf("%s: node %s: clock by %q, bound %v", want.dir, n.Node, n.Clock.Method, n.Clock.BoundNS)
 			continue
@@ -260,7 +267,7 @@ func (b *box) clocks(want dataset) {
 			return nil
 		}))
 	}
-	if rows == 0 && len(want.unaligned) < len(meta.Nodes) {
+	if rows == 0 && !want.short && len(want.unaligned) < len(meta.Nodes) {
 		b.Errorf("%s: the timeline has no clock bracket", want.dir)
 	}
 	if outside > 0 {
@@ -331,7 +338,9 @@ type process struct {
 }
 
 // agent reports whether it is an agent of gswarm's.
-func (p process) agent() bool { return len(p.args) > 1 && p.args[1] == "agent" && p.get("GSWARM_X_AGENT") != "" }
+func (p process) agent() bool {
+	return len(p.args) > 1 && p.args[1] == "agent" && p.get("GSWARM_X_AGENT") != ""
+}
 
 func (p process) get(name string) string {
 	for _, kv := range p.env {

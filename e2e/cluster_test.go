@@ -181,8 +181,8 @@ func (b *box) environ() []string {
 	env = append(env,
 		"PATH="+filepath.Join(b.c.bin, kind)+":"+b.c.bin+":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"E2E_CASE="+b.mark, "E2E_API_TOKEN="+secret, "BIN="+b.c.bin, "LC_ALL=C",
-		"OMPI_MCA_btl_tcp_if_include=eth0,lo", "OMPI_MCA_rmaps_base_oversubscribe=1", "OMPI_MCA_hwloc_base_binding_policy=none",
-		"OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=", "DIR="+b.dir)
+		"OMPI_MCA_rmaps_base_oversubscribe=1", "OMPI_MCA_hwloc_base_binding_policy=none",
+		"OMP_NUM_THREADS=1", "DIR="+b.dir)
 	return append(env, b.env...)
 }
 
@@ -340,9 +340,27 @@ func clip(s string) string {
 }
 
 // Slurm names jobs, steps and times in its messages.
-var volatile = regexp.MustCompile(`JOB \d+|STEP \d+\.\d+|StepId=\d+\.\d+|JobId=\d+|\d{4}-\d\d-\d\dT[\d:]+|job \d+`)
+var volatile = regexp.MustCompile(`JOB \d+|STEP \d+\.\d+|StepId=\d+\.\d+|JobId=\d+|\d{4}-\d\d-\d\dT[\d:]+|[Jj]ob \d+|\[\w+:\d+\]| ON n\d`)
 
+// It reports tasks of one node that ended together in one line.
+var endOfTasks = regexp.MustCompile(`(?m)^srun: error: n\d: tasks? ([\d,-]+): (.*)\n`)
+
+// sorted brings what was printed into a form that two runs of one job share.
 func sorted(s string) string {
+	s = endOfTasks.ReplaceAllStringFunc(s, func(line string) string {
+		m := endOfTasks.FindStringSubmatch(line)
+		var b strings.Builder
+		for part := range strings.SplitSeq(m[1], ",") {
+			var from, to int
+			if n, _ := fmt.Sscanf(part, "%d-%d", &from, &to); n < 2 {
+				to = from
+			}
+			for task := from; task <= to; task++ {
+				fmt.Fprintf(&b, "srun: error: task %d: %s\n", task, m[2])
+			}
+		}
+		return b.String()
+	})
 	lines := strings.SplitAfter(volatile.ReplaceAllString(s, "…"), "\n")
 	return strings.Join(sortedStrings(lines), "")
 }

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -228,13 +227,6 @@ exit $code`
 // noHead: the head is there and cannot be reached from another node.
 func noHead(t *testing.T, c *cluster) {
 	b := c.box(t)
-	iptables := ""
-	for _, p := range []string{"/usr/sbin/nft", "/usr/sbin/iptables"} {
-		if _, err := os.Stat(p); err == nil {
-			iptables = p
-		}
-	}
-	_ = iptables
 	const port = "23498"
 	// A route to nowhere for what comes back from that port would cut Slurm
 	// off as well, so the port is shut by a policy rule for it alone.

@@ -197,7 +197,9 @@ func secrets(t *testing.T, c *cluster) {
 			b := c.box(t)
 			write(t, b.path("gswarm.yaml"), "interval: 50ms # "+secret+"\n", 0o600)
 			id := b.submit("-N2 -n4", command+" app 3 0 --api-key="+secret+" --password "+secret+" TOKEN="+secret)
-			b.until(time.Minute, "the agents", func() bool { return len(b.agents()) == 2 && (name == "Front" || b.exists("gswarm-"+id+".0/.head.yaml")) })
+			b.until(time.Minute, "the agents", func() bool {
+				return len(b.agents()) == 2 && (name == "Front" || b.exists("gswarm-"+id+".0/.head.yaml"))
+			})
 			key := regexp.MustCompile(`key: (\S+)`).FindStringSubmatch(b.read("gswarm-" + id + ".0/.head.yaml"))
 			if name == "Behind" && key == nil {
 				t.Error("no key in .head.yaml")

@@ -38,12 +38,12 @@ const allNodes = "n1 n2 n3 n4"
 
 var positions = []position{
 	{
-		name: "Front", sbatch: "-N4 -n8", linuxproc: true,
+		name: "Front", sbatch: "-N4 --ntasks-per-node=2", linuxproc: true,
 		script: "gswarm wrap -- srun app 2 3",
 		sets:   []dataset{{dir: "gswarm-%j", nodes: allNodes}},
 	},
 	{
-		name: "Behind", sbatch: "-N4 -n8", linuxproc: true,
+		name: "Behind", sbatch: "-N4 --ntasks-per-node=2", linuxproc: true,
 		script: "srun gswarm wrap -- app 2 3",
 		sets:   []dataset{{dir: "gswarm-%j.0", nodes: allNodes, ranks: 8}},
 	},
@@ -61,22 +61,22 @@ var positions = []position{
 		sets: []dataset{{dir: "gswarm-2*", nodes: "HOST", ranks: 1}},
 	},
 	{
-		name: "FrontOpenMPI", sbatch: "-N4 -n8",
+		name: "FrontOpenMPI", sbatch: "-N4 --ntasks-per-node=2",
 		script: "gswarm wrap -- mpirun.openmpi $BIN/allreduce.openmpi 2",
 		sets:   []dataset{{dir: "gswarm-%j", nodes: allNodes}},
 	},
 	{
-		name: "FrontMPICH", sbatch: "-N4 -n8",
+		name: "FrontMPICH", sbatch: "-N4 --ntasks-per-node=2",
 		script: "gswarm wrap -- mpirun.mpich $BIN/allreduce.mpich 2",
 		sets:   []dataset{{dir: "gswarm-%j", nodes: allNodes}},
 	},
 	{
-		name: "BehindOpenMPI", sbatch: "-N4 -n8", linuxproc: true,
+		name: "BehindOpenMPI", sbatch: "-N4 --ntasks-per-node=2", linuxproc: true,
 		script: "mpirun.openmpi gswarm wrap -- $BIN/allreduce.openmpi 2",
 		sets:   []dataset{{dir: "gswarm-%j.ompi-*", nodes: allNodes, ranks: 8}},
 	},
 	{
-		name: "BehindMPICH", sbatch: "-N4 -n8", linuxproc: true,
+		name: "BehindMPICH", sbatch: "-N4 --ntasks-per-node=2", linuxproc: true,
 		script: "mpirun.mpich -launcher slurm gswarm wrap -- $BIN/allreduce.mpich 2",
 		sets:   []dataset{{dir: "gswarm-%j.*", nodes: allNodes, ranks: 8}},
 	},
@@ -101,7 +101,7 @@ var positions = []position{
 		says: []string{`^only this node is sampled; to sample every node: mpirun.mpich \[its options\] gswarm wrap -- PROGRAM$`},
 	},
 	{
-		name: "Steps", sbatch: "-N4 -n8",
+		name: "Steps", sbatch: "-N4 --ntasks-per-node=2",
 		script: "srun gswarm wrap -- app 1\nsrun -N2 -n2 gswarm wrap -- app 1 1",
 		sets: []dataset{
 			{dir: "gswarm-%j.0", nodes: allNodes, ranks: 8},
@@ -109,7 +109,7 @@ var positions = []position{
 		},
 	},
 	{
-		name: "StepsAtOnce", sbatch: "-N4 -n8 --mem=4000", linuxproc: true,
+		name: "StepsAtOnce", sbatch: "-N4 --ntasks-per-node=2 --mem=4000", linuxproc: true,
 		script: "srun -n4 --exact --mem=1000 gswarm wrap -- app 2 &\nsrun -n4 --exact --mem=1000 gswarm wrap -- app 2 &\nwait",
 		sets: []dataset{
 			{dir: "gswarm-%j.0", nodes: allNodes, ranks: 4},
@@ -124,10 +124,7 @@ var positions = []position{
 	{
 		name: "HetBehind", sbatch: "-N1 -n2 : -p shared -N2 -n2", loose: true,
 		script: "srun --het-group=0,1 gswarm wrap -- app 2",
-		sets: []dataset{
-			{dir: "gswarm-%j+0.0", nodes: "n[1-4]", ranks: 2},
-			{dir: "gswarm-%j+1.0", nodes: "n[1-4] n[1-4]", ranks: 2},
-		},
+		sets:   []dataset{{dir: "gswarm-%j.0", nodes: "n[1-4] n[1-4] n[1-4]", ranks: 4}},
 	},
 	{
 		name: "Exclusive", sbatch: "-N2 --exclusive --ntasks-per-node=2 -p main",
@@ -181,14 +178,14 @@ var positions = []position{
 		sets:   []dataset{{dir: "gswarm-%j", nodes: allNodes}},
 	},
 	{
-		name: "Short", sbatch: "-N4 -n8", linuxproc: true,
+		name: "Short", sbatch: "-N4 --ntasks-per-node=2", linuxproc: true,
 		script: "gswarm wrap -- srun true",
-		sets:   []dataset{{dir: "gswarm-%j", nodes: allNodes}},
+		sets:   []dataset{{dir: "gswarm-%j", nodes: allNodes, short: true}},
 	},
 	{
-		name: "ShortBehind", sbatch: "-N4 -n8", linuxproc: true,
+		name: "ShortBehind", sbatch: "-N4 --ntasks-per-node=2", linuxproc: true,
 		script: "srun gswarm wrap -- true",
-		sets:   []dataset{{dir: "gswarm-%j.0", nodes: allNodes, ranks: 8}},
+		sets:   []dataset{{dir: "gswarm-%j.0", nodes: allNodes, ranks: 8, short: true}},
 	},
 	{
 		name: "Output", sbatch: "-N2 -n4", silent: true,
