@@ -109,7 +109,8 @@ exec "$@"
 if [[ $1 == wrap ]]; then
   shift
   skew=
-  [[ $HOSTNAME != n[0-9] ]] || skew=E2E_SKEW_$HOSTNAME
+  read -r node </proc/sys/kernel/hostname
+  [[ $node != n[0-9] ]] || skew=E2E_SKEW_$node
   # shellcheck disable=SC2086 # several flags
   exec %[1]q wrap --x-nvml %[2]q --x-gpu-nodes '%[3]s/dev/nvidia[0-9]*' ${skew:+${!skew}} "$@"
 fi
@@ -277,7 +278,8 @@ func (b *box) await(id string) result {
 	b.until(jobPatience, "job "+id+" to end", func() bool {
 		state, code := b.state(id)
 		switch state {
-		case "PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "UNKNOWN":
+		case "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY":
+		default: // among them SIGNALING
 			return false
 		}
 		c, s, _ := strings.Cut(code, ":")
@@ -342,6 +344,9 @@ func clip(s string) string {
 // Slurm names jobs, steps and times in its messages.
 var volatile = regexp.MustCompile(`JOB \d+|STEP \d+\.\d+|StepId=\d+\.\d+|JobId=\d+|\d{4}-\d\d-\d\dT[\d:]+|[Jj]ob \d+|\[\w+:\d+\]| ON n\d`)
 
+// What srun says when something takes a while.
+var chance = regexp.MustCompile(`(?m)^srun: (Job step aborted: Waiting|Job \d+ step creation|Step created|Force Terminated|launch/slurm).*\n`)
+
 // It reports tasks of one node that ended together in one line.
 var endOfTasks = regexp.MustCompile(`(?m)^srun: error: n\d: tasks? ([\d,-]+): (.*)\n`)
 
@@ -361,6 +366,7 @@ func sorted(s string) string {
 		}
 		return b.String()
 	})
+	s = chance.ReplaceAllString(s, "")
 	lines := strings.SplitAfter(volatile.ReplaceAllString(s, "…"), "\n")
 	return strings.Join(sortedStrings(lines), "")
 }

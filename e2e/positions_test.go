@@ -201,7 +201,7 @@ var positions = []position{
 			"seq 1 20000 | srun -n1 -N1 gswarm wrap -- bash -c 'cat; printf \"\\0\\377\"; seq 1 5000 >&2'",
 		sets: []dataset{
 			{dir: "gswarm-%j", nodes: "n[1-4] n[1-4]"},
-			{dir: "gswarm-%j.?", nodes: "n[1-4]", ranks: 1},
+			{dir: "gswarm-%j.?", nodes: "n[1-4]", ranks: 1, short: true},
 		},
 	},
 }

@@ -30,7 +30,7 @@ func endings(t *testing.T, c *cluster) {
 		script := "ulimit -c 0\n" + strings.ReplaceAll(`
 srun bash -c 'exit $((SLURM_PROCID == 2 ? 3 : 0))'; echo $?
 srun bash -c 'sleep .$SLURM_PROCID; kill -TERM $$' ; echo $?
-srun -n1 -N1 bash -c 'kill -SEGV $$'; echo $?
+srun -n1 -N1 bash -c 'ulimit -c 0; kill -SEGV $$'; echo $?
 srun -n1 -N1 bash -c 'kill -KILL $$'; echo $?
 srun -n1 -N1 bash -c 'exit 143'; echo $?
 srun --kill-on-bad-exit=1 bash -c '((SLURM_PROCID == 1)) && exit 9; sleep 30'; echo $?
@@ -63,10 +63,11 @@ func withoutStart(r result) result {
 func (b *box) logs(ranks int) string {
 	var all strings.Builder
 	for r := range ranks {
-		text := regexp.MustCompile(`(?m)^(term|done) \d+`).ReplaceAllString(b.read(fmt.Sprintf("log.%d", r)), "$1")
+		text := regexp.MustCompile(`(?m)^(done) \d+`).ReplaceAllString(b.read(fmt.Sprintf("log.%d", r)), "$1")
 		// Slurm sends SIGCONT before the others; how many get through before
 		// the process looks is chance.
 		text = strings.ReplaceAll(text, "SIGCONT\n", "")
+		text = regexp.MustCompile(`(?m)(^SIGTERM\n)+`).ReplaceAllString(text, "SIGTERM\n") // Slurm may send several
 		fmt.Fprintf(&all, "rank %d: %s\n", r, strings.Join(strings.Fields(text), " "))
 	}
 	return all.String()

@@ -9,23 +9,26 @@ import signal
 import sys
 import time
 
-log = open(f"{sys.argv[1]}.{os.environ.get('SLURM_PROCID', '0')}", "a", buffering=1)
+log = os.open(f"{sys.argv[1]}.{os.environ.get('SLURM_PROCID', '0')}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 end = time.monotonic() + float(sys.argv[2])
 grace = float(sys.argv[3]) if len(sys.argv) > 3 else None
+
+
+def say(text):
+    os.write(log, (text + "\n").encode())  # whole lines, whatever interrupts it
 
 
 def note(number, _):
     global end
     name = signal.Signals(number).name
-    print(name, file=log)
+    say(name)
     if number == signal.SIGTERM and grace is not None:
-        print(f"term {time.time_ns()}", file=log)
-        end = time.monotonic() + grace
+        end = min(end, time.monotonic() + grace)
 
 
 for s in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT):
     signal.signal(s, note)
-print("ready", file=log)
+say("ready")
 while time.monotonic() < end:
     time.sleep(0.02)
-print(f"done {time.time_ns()}", file=log)
+say(f"done {time.time_ns()}")
