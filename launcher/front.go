@@ -13,10 +13,11 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/control"
 	"github.com/gswarm/gswarm/rundir"
-	"golang.org/x/sys/unix"
 )
 
 const (
