@@ -1,9 +1,9 @@
 package launcher
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/control"
@@ -67,10 +69,9 @@ type head struct {
 	clock *clockServer
 	end0  chan struct{} // closed when the job has ended
 
-	mu    sync.Mutex
-	steps []*exec.Cmd
-	said  []*tail
-	done  chan struct{} // closed when every agents' step has ended
+	mu   sync.Mutex
+	said []*tail
+	done chan struct{} // closed when every agents' step has ended
 }
 
 // openHead makes the run directory and opens the head's ports.
@@ -144,27 +145,72 @@ func (h *head) startAgents() {
 	}
 	var steps sync.WaitGroup
 	for _, plan := range PlanAgents(h.w.here, h.w.opts.Agent, h.w.p.Env) {
-		cmd := exec.Command(plan.Argv[0], plan.Argv[1:]...)
-		cmd.Env = plan.Env
-		cmd.Stdin = bytes.NewReader(text)
-		said := &tail{}
-		cmd.Stdout, cmd.Stderr = said, said
-		// A session of its own: what the terminal sends is for the job.
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		if err := cmd.Start(); err != nil {
+		said, err := h.startStep(plan, text)
+		if err != nil {
 			h.w.note("no node is sampled: starting the agents: %v", err)
 			continue
 		}
-		h.mu.Lock()
-		h.steps, h.said = append(h.steps, cmd), append(h.said, said)
-		h.mu.Unlock()
 		steps.Add(1)
 		go func() {
 			defer steps.Done()
-			cmd.Wait() //nolint:errcheck // judged by which agents said goodbye
+			io.Copy(said, said.pipe) //nolint:errcheck // judged by which agents said goodbye
+			said.pipe.Close()
 		}()
 	}
 	steps.Wait()
+}
+
+// startStep starts one srun of the agents, as nobody's child: srun answers
+// SIGTERM by killing its tasks at once, and Slurm may send it to every
+// descendant of the batch script when the job's grace period begins. What it
+// prints comes through a pipe, whose end is the step's end.
+func (h *head) startStep(plan AgentStep, config []byte) (*tail, error) {
+	r, wr, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	in, err := pipeOf(config)
+	if err != nil {
+		r.Close()
+		wr.Close()
+		return nil, err
+	}
+	cmd := exec.Command(h.w.opts.Agent, append([]string{"agent", "--detach", "--"}, plan.Argv...)...)
+	cmd.Env = plan.Env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, wr, wr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Run()
+	in.Close()
+	wr.Close()
+	said := &tail{pipe: r}
+	h.mu.Lock()
+	h.said = append(h.said, said)
+	h.mu.Unlock()
+	if err != nil {
+		io.Copy(said, r) //nolint:errcheck // only what it said is wanted
+		r.Close()
+		return nil, fmt.Errorf("%w: %s", err, said.last())
+	}
+	return said, nil
+}
+
+// pipeOf returns a file from which b can be read. A memory file, unlike a pipe,
+// takes any length at once, and unlike a file on disk it has no name.
+func pipeOf(b []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("gswarm-agent", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("handing over the agents' configuration: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "gswarm-agent")
+	if _, err := f.Write(b); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("handing over the agents' configuration: %w", err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("handing over the agents' configuration: %w", err)
+	}
+	return f, nil
 }
 
 // end stops the agents, writes how the run ended and returns how many nodes
@@ -314,8 +360,9 @@ func lookup(env []string, name string) string { return Process{Env: env}.Getenv(
 
 // tail keeps the end of what a program prints.
 type tail struct {
-	mu  sync.Mutex
-	buf []byte
+	pipe *os.File // where it comes from
+	mu   sync.Mutex
+	buf  []byte
 }
 
 // Write keeps the last kilobytes and never fails.

@@ -365,11 +365,12 @@ func startAgent(program string, cfg control.AgentConfig) error {
 }
 
 // agentEnv is the environment of an agent: what the job's processes have, since
-// the agent reads the job's settings there, less what would change gswarm.
+// the agent reads the job's settings there, less what would change gswarm. NVML
+// is bound lazily, since drivers differ in what they have.
 func agentEnv(env []string) []string {
 	kept := make([]string, 0, len(env)+1)
 	for _, kv := range env {
-		if strings.HasPrefix(kv, runVar+"=") || strings.HasPrefix(kv, "LD_PRELOAD=") {
+		if strings.HasPrefix(kv, runVar+"=") || strings.HasPrefix(kv, "LD_PRELOAD=") || strings.HasPrefix(kv, "LD_BIND_NOW=") {
 			continue
 		}
 		kept = append(kept, kv)

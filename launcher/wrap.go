@@ -136,6 +136,9 @@ func (w *wrap) say(closing string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var b strings.Builder
+	if w.here.Position == Behind && w.here.LocalRank != 0 {
+		return // what concerns the node is said once on it
+	}
 	for _, n := range w.notes {
 		fmt.Fprintf(&b, "gswarm: %s\n", n)
 	}

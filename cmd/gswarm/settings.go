@@ -63,7 +63,9 @@ func (s *settings) load(f *pflag.FlagSet, file string, env []string) (notes []st
 			notes = append(notes, fmt.Sprintf("the variable %s is none of gswarm's settings", name))
 			continue
 		}
-		fromEnv[flag] = value
+		if value != "" {
+			fromEnv[flag] = value
+		}
 	}
 	f.VisitAll(func(flag *pflag.Flag) {
 		value, ok := fromEnv[flag.Name]

@@ -27,10 +27,10 @@ type identity struct {
 type device struct {
 	driver    *Driver
 	nvmlIndex int
-	index     int    // ordinal by PCI bus id
-	key       string // the ordinal as the absence table has it
-	memory    int64  // 0 where the GPU did not say
-	failure   nvml.Return
+	index     int         // ordinal by PCI bus id
+	key       string      // the ordinal as the absence table has it
+	memory    int64       // 0 where the GPU did not say
+	failure   nvml.Return // why it had not said who it is when Open asked
 	// id is nil as long as the GPU has not said who it is.
 	id atomic.Pointer[identity]
 }
@@ -52,12 +52,10 @@ func (dev *device) identify() nvml.Return {
 		handle, ret = lib.DeviceGetHandleByIndex(dev.nvmlIndex)
 	}
 	if ret != nvml.SUCCESS {
-		dev.failure = ret
 		return ret
 	}
 	uuid, ret := handle.GetUUID()
 	if ret != nvml.SUCCESS {
-		dev.failure = ret
 		return ret
 	}
 	id := &identity{handle: handle, uuid: uuid}

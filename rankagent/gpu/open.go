@@ -154,7 +154,7 @@ func (d *Driver) enumerate(count int, timeout time.Duration) {
 	each(d, count, timeout,
 		func(i int) *device {
 			dev := &device{driver: d, nvmlIndex: i}
-			_ = dev.identify() // the device keeps its failure
+			dev.failure = dev.identify()
 			return dev
 		},
 		func(i int, dev *device) { devices[i] = dev },
