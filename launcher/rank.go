@@ -107,6 +107,12 @@ func (w *wrap) adviseForm() {
 func followable(command []string) string {
 	base := filepath.Base(command[0])
 	switch base {
+	case "srun": // without an allocation, or wrap would stand in front of it
+		return "srun [its options] gswarm wrap -- PROGRAM"
+	case "salloc":
+		return "salloc [its options] gswarm wrap -- COMMAND"
+	case "sbatch":
+		return "put gswarm wrap -- before srun in the batch script"
 	case "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "mpirun.openmpi", "mpirun.mpich":
 		hosts := map[string]bool{
 			"-hostfile": true, "--hostfile": true, "-machinefile": true, "--machinefile": true, "-f": true,
@@ -199,7 +205,7 @@ func (m *membership) hold() {
 			select {
 			case f := <-gone:
 				if f != nil && f.Note != "" {
-					m.w.note("%s", f.Note)
+					m.w.tell(f.Note)
 				}
 				if f != nil {
 					nodes = max(nodes, f.Nodes)
@@ -303,8 +309,11 @@ func (m *membership) tryJoin() (*control.LocalConn, error) {
 func (m *membership) startPart() {
 	cfg := m.cfg
 	cfg.Part = partName(m.join.GPUs)
+	// How many of the node's ranks share these GPUs is not known.
+	join := m.join
+	join.LocalSize = 0
 	part := &membership{
-		w: m.w, socket: control.SocketName(cfg.Run.ID, cfg.Part), pid: m.pid, cfg: cfg, join: m.join,
+		w: m.w, socket: control.SocketName(cfg.Run.ID, cfg.Part), pid: m.pid, cfg: cfg, join: join,
 		ended: make(chan rundir.Exit, 1), left: make(chan int, 1),
 	}
 	m.part = part

@@ -22,8 +22,11 @@ import (
 	"github.com/gswarm/gswarm/rundir"
 )
 
-// runVar is in the environment of a wrapped job and holds the run's directory:
-// a wrap inside it starts no sampler. It is no secret.
+// runVar is in the environment of a wrapped job and holds the scheduler's job
+// and the run's directory: a wrap inside it starts no sampler. It is no secret.
+//
+// The job stands there because sbatch and salloc hand the environment on: a job
+// that is submitted from within a wrapped one is a run of its own.
 const runVar = "GSWARM_X_RUN"
 
 // GPUNodes is the pattern of the device nodes of NVIDIA's driver.
@@ -80,7 +83,16 @@ func (p Process) Getenv(name string) string {
 }
 
 // Nested returns the run that this process is part of already, "" for none.
-func (p Process) Nested() string { return p.Getenv(runVar) }
+func (p Process) Nested() string {
+	job, dir, _ := strings.Cut(p.Getenv(runVar), ":")
+	if job != p.job() {
+		return ""
+	}
+	return dir
+}
+
+// job is the scheduler's job, the first of a heterogeneous one.
+func (p Process) job() string { return first(p.Getenv("SLURM_HET_JOB_ID"), p.Getenv("SLURM_JOB_ID")) }
 
 // Wrap runs the command and samples around it. It returns how the command
 // ended; the caller ends likewise by EndAs. An error means that the command was
@@ -105,6 +117,7 @@ type wrap struct {
 
 	mu    sync.Mutex
 	notes []string
+	told  string // what the node's agent wants said
 }
 
 // note keeps a line for the end: nothing is printed into the job's output while
@@ -119,6 +132,13 @@ func (w *wrap) note(format string, args ...any) {
 		}
 	}
 	w.notes = append(w.notes, line)
+}
+
+// tell keeps what the node's agent wants said.
+func (w *wrap) tell(note string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told = note
 }
 
 // lost is a note of something that was not recorded. Under --strict it is an
@@ -136,11 +156,15 @@ func (w *wrap) say(closing string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var b strings.Builder
-	if w.here.Position == Behind && w.here.LocalRank != 0 {
-		return // what concerns the node is said once on it
+	// What every rank of a node finds out is said once on it; what its agent
+	// has to say, the agent has told one rank only.
+	if w.here.Position != Behind || w.here.LocalRank == 0 {
+		for _, n := range w.notes {
+			fmt.Fprintf(&b, "gswarm: %s\n", n)
+		}
 	}
-	for _, n := range w.notes {
-		fmt.Fprintf(&b, "gswarm: %s\n", n)
+	if w.told != "" {
+		fmt.Fprintf(&b, "gswarm: %s\n", w.told)
 	}
 	if closing != "" && !w.opts.Quiet {
 		fmt.Fprintf(&b, "gswarm: %s\n", closing)
@@ -195,7 +219,7 @@ func (w *wrap) agentConfig(run rundir.Run) control.AgentConfig {
 // jobEnv is the job's environment: wrap's own, and the mark that a wrap inside
 // it sees.
 func (w *wrap) jobEnv() []string {
-	return append(append([]string(nil), w.p.Env...), runVar+"="+string(w.abs))
+	return append(append([]string(nil), w.p.Env...), runVar+"="+w.p.job()+":"+string(w.abs))
 }
 
 // parentID names the parent process so that its children agree on it and no
