@@ -342,7 +342,7 @@ func clip(s string) string {
 }
 
 // Slurm names jobs, steps and times in its messages.
-var volatile = regexp.MustCompile(`JOB \d+|STEP \d+\.\d+|StepId=\d+\.\d+|JobId=\d+|\d{4}-\d\d-\d\dT[\d:]+|[Jj]ob \d+|\[\w+:\d+\]| ON n\d`)
+var volatile = regexp.MustCompile(`JOB \d+|STEP \d+\.\d+|StepId=\d+\.\d+|JobId=\d+|\d{4}-\d\d-\d\dT[\d:]+|[Jj]ob \d+|\[\w+:\d+\]| ON n\d|slurmstepd-n\d`)
 
 // What srun says when something takes a while.
 var chance = regexp.MustCompile(`(?m)^srun: (Job step aborted: Waiting|Job \d+ step creation|Step created|Force Terminated|launch/slurm).*\n`)

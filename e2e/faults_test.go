@@ -46,7 +46,7 @@ func agentKilledBehind(t *testing.T, c *cluster) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := c.box(t)
-			id := b.submit("-N2 -n4", "srun gswarm wrap -- signals.py $DIR/log 9")
+			id := b.submit("-N2 --ntasks-per-node=2", "srun gswarm wrap -- signals.py $DIR/log 9")
 			b.ready(4, 2)
 			time.Sleep(2500 * time.Millisecond)
 			dir := "gswarm-" + id + ".0"

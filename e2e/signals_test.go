@@ -161,7 +161,7 @@ func scancelSignal(t *testing.T, c *cluster) {
 		x, y := b.compare("-N2 -n4", command+" signals.py $DIR/log 5", 4, 2, func(b *box, job string) {
 			b.shell("scancel --signal=USR1 " + job)
 			time.Sleep(500 * time.Millisecond)
-			b.shell("scancel --signal=USR2 " + job + ".0")
+			b.shell("scancel --signal=USR2 " + job)
 			time.Sleep(500 * time.Millisecond)
 			b.shell("scancel --signal=HUP " + job)
 		})

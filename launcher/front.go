@@ -101,13 +101,14 @@ func (w *wrap) openHead() (*head, error) {
 	h := &head{w: w, run: w.run(), end0: make(chan struct{}), done: make(chan struct{})}
 	h.run.ID = string(w.abs) + " " + w.here.String() + " " + w.begin.UTC().Format(time.RFC3339Nano)
 	h.run.Reference = &rundir.Reference{Node: control.HeadName, Anchor: clock.AnchorOf(bracket)}
-	if h.clock, err = serveClock(w.opts.Ports, key, h.run.ID, source); err != nil {
-		return nil, err
-	}
-	h.ctl, err = control.NewHead(w.opts.Ports, key, h.run.ID, *h.run.Reference, h.clock.port())
-	if err != nil {
-		h.clock.Close()
-		return nil, err
+	if err := h.listen(key, source); err != nil {
+		if w.opts.Strict {
+			os.Remove(string(w.abs))
+			return nil, err
+		}
+		// Each node samples for itself and looks at run.yaml for the end.
+		h.run.Reference = nil
+		w.note("the nodes' clocks are not tied together: %v", err)
 	}
 	if err := rundir.WriteRun(w.abs, &h.run); err != nil {
 		h.abandon()
@@ -116,10 +117,31 @@ func (w *wrap) openHead() (*head, error) {
 	return h, nil
 }
 
+// listen opens the head's ports.
+func (h *head) listen(key control.Key, source clock.Source) error {
+	var err error
+	if h.clock, err = serveClock(h.w.opts.Ports, key, h.run.ID, source); err != nil {
+		return err
+	}
+	h.ctl, err = control.NewHead(h.w.opts.Ports, key, h.run.ID, *h.run.Reference, h.clock.port())
+	if err != nil {
+		h.clock.Close()
+		h.clock = nil
+	}
+	return err
+}
+
+// close closes the head's ports.
+func (h *head) close() {
+	if h.ctl != nil {
+		h.ctl.Close()
+		h.clock.Close()
+	}
+}
+
 // abandon closes what openHead opened, for a job that never began.
 func (h *head) abandon() {
-	h.ctl.Close()
-	h.clock.Close()
+	h.close()
 	// Only what this process has just made, and only if nobody added to it.
 	os.Remove(h.w.abs.RunFile())
 	os.Remove(string(h.w.abs))
@@ -132,10 +154,13 @@ func (h *head) startAgents() {
 	case <-time.After(headStart):
 	case <-h.end0: // even a job that short leaves one reading
 	}
-	endpoint, err := h.ctl.Endpoint()
-	if err != nil {
-		h.w.note("no node is sampled: %v", err)
-		return
+	endpoint := control.Endpoint{RunID: h.run.ID} // no address: no head
+	if h.ctl != nil {
+		var err error
+		if endpoint, err = h.ctl.Endpoint(); err != nil {
+			h.w.note("no node is sampled: %v", err)
+			return
+		}
 	}
 	cfg := h.w.agentConfig(h.run)
 	cfg.Head = &endpoint
@@ -230,6 +255,9 @@ func pipeOf(b []byte) (*os.File, error) {
 func (h *head) end(e Ending) int {
 	close(h.end0)
 	want := len(h.w.here.Nodes)
+	if h.ctl == nil {
+		return h.endAlone(e)
+	}
 	if time.Since(h.w.begin) < 2*firstReading {
 		h.ctl.WaitReady(want, h.patience(firstReading))
 	}
@@ -242,14 +270,32 @@ func (h *head) end(e Ending) int {
 	if err := rundir.WriteRun(h.w.abs, &h.run); err != nil {
 		h.w.note("the run's end is not recorded: %v", err)
 	}
-	h.ctl.Close()
-	h.clock.Close()
+	h.close()
 	select {
 	case <-h.done:
 	case <-time.After(stepEnd):
 		// Not killed: srun would kill agents that still write.
 	}
 	return sampled
+}
+
+// endAlone is end where no agent can reach the head: run.yaml tells them.
+func (h *head) endAlone(e Ending) int {
+	exit := e.Exit()
+	end := time.Now().UTC()
+	h.run.Exit, h.run.End, h.run.Notes = &exit, &end, h.w.notes
+	if err := rundir.WriteRun(h.w.abs, &h.run); err != nil {
+		h.w.note("the run's end is not recorded: %v", err)
+	}
+	select {
+	case <-h.done:
+	case <-time.After(lastFlushes):
+	}
+	names, err := h.w.abs.NodeNames()
+	if err != nil {
+		h.w.note("%v", err)
+	}
+	return len(names)
 }
 
 // patience returns d, or nothing where no step was or can be started.

@@ -418,6 +418,13 @@ func (a *agent) lastNote() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.note == "" {
+		if missing := a.cluster.unheard(); len(missing) > 0 {
+			more := ""
+			if n := len(missing) - 1; n > 0 {
+				more = fmt.Sprintf(" and %d more", n)
+			}
+			return fmt.Sprintf("node %s%s found no head: what is recorded there is not aligned", missing[0], more)
+		}
 		if n := a.w.dropped(); n > 0 {
 			return fmt.Sprintf("%d rows of node %s could not be written", n, a.node)
 		}
