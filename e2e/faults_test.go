@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,7 +16,9 @@ import (
 
 func kill(b *box, p process) {
 	b.Helper()
-	must(b, syscall.Kill(p.pid, syscall.SIGKILL))
+	if err := syscall.Kill(p.pid, syscall.SIGKILL); !errors.Is(err, syscall.ESRCH) {
+		must(b, err)
+	}
 }
 
 // wrapKilledInFront: the job ends with wrap, as designed; what the agents had
