@@ -20,6 +20,9 @@ type Bracket struct {
 	// Realtime, Monotonic and Boottime are CLOCK_REALTIME, CLOCK_MONOTONIC
 	// and CLOCK_BOOTTIME in nanoseconds.
 	Realtime, Monotonic, Boottime int64
+	// Clocksource is the device by which the kernel counts time; empty where
+	// that is not known.
+	Clocksource string
 	// Adj is what adjtimex(2) says; nil where it could not be read.
 	Adj *Adjtimex
 }
