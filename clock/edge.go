@@ -254,6 +254,9 @@ func (e *edge) across(lo, est, hi int64) (plo, pest, phi int64, ok bool) {
 // outwards without end; -1 between two segments and at their edges, where both
 // stand.
 func (e *edge) segAt(t int64) int {
+	if len(e.segs) == 1 {
+		return 0
+	}
 	i := sort.Search(len(e.knots), func(i int) bool { return e.knots[i].t >= t })
 	switch {
 	case i == len(e.knots):

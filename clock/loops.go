@@ -55,7 +55,10 @@ func (g *graph) narrowBy(l *link, i int, report bool) bool {
 	if e == nil || len(l.found) > 0 {
 		return false
 	}
-	c := fuse(e, g.sites[l.other(i)].track)
+	c := e
+	if p := g.sites[l.other(i)].track; p != nil {
+		c = fuseAt(e, p, e.times())
+	}
 	if c == nil {
 		return false
 	}

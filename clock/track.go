@@ -16,7 +16,11 @@ func fuse(e, p *edge) *edge {
 	if p == nil || e == nil {
 		return e
 	}
-	times := e.instants(p)
+	return fuseAt(e, p, e.instants(p))
+}
+
+// fuseAt is fuse with knots at the given times.
+func fuseAt(e, p *edge, times []int64) *edge {
 	f := &edge{found: e.found, used: e.used}
 	var last [2]int
 	for _, t := range times {
@@ -64,12 +68,7 @@ func fuse(e, p *edge) *edge {
 // instants returns when the node's track has knots: at its own and where its
 // peer's track has some.
 func (e *edge) instants(p *edge) []int64 {
-	times := make([]int64, 0, len(e.knots)+len(p.knots))
-	for i := range e.knots {
-		if i == 0 || e.knots[i].t != e.knots[i-1].t {
-			times = append(times, e.knots[i].t)
-		}
-	}
+	times := slices.Grow(e.times(), len(p.knots))
 	own := len(times)
 	j := 0
 	for i := range p.knots {
@@ -83,6 +82,17 @@ func (e *edge) instants(p *edge) []int64 {
 	}
 	slices.Sort(times)
 	return slices.Compact(times)
+}
+
+// times returns when the edge has knots.
+func (e *edge) times() []int64 {
+	times := make([]int64, 0, len(e.knots))
+	for i := range e.knots {
+		if i == 0 || e.knots[i].t != e.knots[i-1].t {
+			times = append(times, e.knots[i].t)
+		}
+	}
+	return times
 }
 
 // when returns about what the node's clock shows when its peer's shows pt. The
