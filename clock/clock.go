@@ -51,6 +51,10 @@ type Exchange struct {
 	T1     NodeTime
 	T2, T3 NodeTime
 	T4     NodeTime
+	// Kernel says that the stamps are the kernel's where it gave one, carried
+	// to the raw clock on its own node and moved outwards by what that may be
+	// wrong by. The same exchange with the program's own stamps stands beside.
+	Kernel bool
 }
 
 // Source reads the node's clocks. There is one real implementation, System;
