@@ -9,9 +9,11 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +22,7 @@ import (
 	"github.com/gswarm/gswarm/control"
 	"github.com/gswarm/gswarm/redact"
 	"github.com/gswarm/gswarm/rundir"
+	"golang.org/x/sys/unix"
 )
 
 // runVar is in the environment of a wrapped job and holds the run's directory:
@@ -108,12 +111,16 @@ func (w *wrap) note(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	line := fmt.Sprintf(format, args...)
-	for _, n := range w.notes {
-		if n == line {
-			return
-		}
+	if !slices.Contains(w.notes, line) {
+		w.notes = append(w.notes, line)
 	}
-	w.notes = append(w.notes, line)
+}
+
+// said returns the notes so far.
+func (w *wrap) said() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.notes)
 }
 
 // lost is a note of something that was not recorded. Under --strict it is an
@@ -128,17 +135,33 @@ func (w *wrap) lost(err error) error {
 
 // say prints the notes and the closing line.
 func (w *wrap) say(closing string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	var b strings.Builder
-	for _, n := range w.notes {
+	for _, n := range w.said() {
 		fmt.Fprintf(&b, "gswarm: %s\n", n)
 	}
 	if closing != "" && !w.opts.Quiet {
 		fmt.Fprintf(&b, "gswarm: %s\n", closing)
 	}
-	if b.Len() > 0 {
+	if b.Len() > 0 && writable(w.p.Stderr) {
 		io.WriteString(w.p.Stderr, b.String()) //nolint:errcheck // stderr may be closed
+	}
+}
+
+// writable reports whether something can be written now. The job's stderr may be
+// a pipe that nobody empties, or a terminal that is held: that must not keep wrap
+// when the job has ended.
+func writable(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	if !ok {
+		return true
+	}
+	const patience = time.Second
+	fds := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLOUT}}
+	for {
+		n, err := unix.Poll(fds, int(patience.Milliseconds()))
+		if !errors.Is(err, unix.EINTR) {
+			return err != nil || n > 0
+		}
 	}
 }
 

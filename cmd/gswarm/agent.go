@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 
 	"github.com/gswarm/gswarm/control"
@@ -60,6 +61,7 @@ func detachAgent() error {
 	if err != nil {
 		return fmt.Errorf("finding the agent's program: %w", err)
 	}
+	keepFromChildren()
 	cmd := exec.Command(self, "agent")
 	cmd.Stdin, cmd.Stderr = os.Stdin, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -67,6 +69,21 @@ func detachAgent() error {
 		return fmt.Errorf("starting the agent: %w", err)
 	}
 	return nil
+}
+
+// keepFromChildren has every descriptor but the standard ones closed in the
+// agent. It may be the job's (a PMI server's socket, a pipe that somebody reads
+// to its end), and an agent outlives the rank that it was opened for.
+func keepFromChildren() {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
 }
 
 // silence lets go of the descriptors that the agent was started with: whoever
