@@ -82,11 +82,9 @@ func startCanary() (*canary, error) {
 	self := os.Getpid()
 
 	syscall.ForkLock.Lock()
-	var all, old [1]uint64
-	all[0] = ^uint64(0)
-	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(&old)), 8, 0, 0)
+	mask := setThreadMask(^uint64(0))
 	pid, errno := forkCanary(uintptr(w), uintptr(self), &set, &name)
-	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&old)), 0, 8, 0, 0)
+	setThreadMask(mask)
 	syscall.ForkLock.Unlock()
 	if errno != 0 {
 		unix.Close(r) //nolint:errcheck // nothing was written

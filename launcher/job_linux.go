@@ -85,8 +85,8 @@ func startJob(argv, env []string) (*job, error) {
 // kernel sends the parent-death signal when the thread that forked ends.
 func (j *job) run(path string, argv, env []string) {
 	runtime.LockOSThread()
-	closed, ignored := inherited()
-	signals := catchSignals(ignored)
+	was := inherit()
+	signals := catchSignals(was.ignored)
 	canary, err := startCanary()
 	if err != nil {
 		canary = nil // signals to the whole group will come twice; the job goes on
@@ -97,16 +97,18 @@ func (j *job) run(path string, argv, env []string) {
 		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	}
 	for fd := range attr.Files {
-		if closed&(1<<fd) != 0 {
+		if was.closed&(1<<fd) != 0 {
 			attr.Files[fd] = ^uintptr(0)
 		}
 	}
+	mask := setThreadMask(was.blocked)
 	j.pid, err = syscall.ForkExec(path, argv, attr)
 	if errors.Is(err, syscall.ENOEXEC) {
 		// A script without a #! line: what execvp(3) and every shell do.
 		argv = append([]string{"/bin/sh", path}, argv[1:]...)
 		j.pid, err = syscall.ForkExec("/bin/sh", argv, attr)
 	}
+	setThreadMask(mask)
 	if err != nil {
 		canary.stop()
 		code := codeNotExecutable
@@ -249,10 +251,12 @@ func Become(argv, env []string) error {
 	if err != nil {
 		return err
 	}
-	closed, ignored := inherited()
-	catchSignals(ignored)
+	was := inherit()
+	catchSignals(was.ignored)
+	runtime.LockOSThread()
+	setThreadMask(was.blocked)
 	for fd := range 3 {
-		if closed&(1<<fd) != 0 {
+		if was.closed&(1<<fd) != 0 {
 			unix.Close(fd) //nolint:errcheck // it was closed to begin with
 		}
 	}

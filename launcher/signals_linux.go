@@ -10,6 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// inherited is what a process began with, as far as Go's runtime changes it.
+type inherited struct {
+	closed  uint   // bit n for standard descriptor n
+	ignored uint64 // bit n-1 for signal n
+	blocked uint64 // likewise
+}
+
 // numSignals is the number of signals that Linux has.
 const numSignals = 64
 
@@ -64,6 +71,20 @@ type sigaction struct {
 // os/signal cannot restore a default action. It returns the action before.
 func setAction(s unix.Signal, action sigaction) (before sigaction) {
 	syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&action)), uintptr(unsafe.Pointer(&before)), 8, 0, 0)
+	return before
+}
+
+// threadMask returns the signals that this thread blocks.
+func threadMask() (mask uint64) {
+	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_BLOCK, 0, uintptr(unsafe.Pointer(&mask)), 8, 0, 0)
+	return mask
+}
+
+// setThreadMask sets the signals that this thread blocks, which a process that
+// it starts inherits, and returns those before. The goroutine must be locked to
+// its thread.
+func setThreadMask(mask uint64) (before uint64) {
+	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&mask)), uintptr(unsafe.Pointer(&before)), 8, 0, 0)
 	return before
 }
 
