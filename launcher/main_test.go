@@ -287,3 +287,30 @@ func signalName(s unix.Signal) string {
 	}
 	return fmt.Sprintf("SIG%d", int(s))
 }
+
+// syncBuffer is a buffer that one goroutine fills and another reads.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// glob lists what matches below dir.
+func glob(dir, pattern string) []string {
+	found, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil {
+		panic(err)
+	}
+	return found
+}

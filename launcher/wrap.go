@@ -155,14 +155,23 @@ func writable(out io.Writer) bool {
 	if !ok {
 		return true
 	}
-	const patience = time.Second
-	fds := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLOUT}}
-	for {
-		n, err := unix.Poll(fds, int(patience.Milliseconds()))
-		if !errors.Is(err, unix.EINTR) {
-			return err != nil || n > 0
-		}
+	// Not by Fd, which would make the description blocking for all who
+	// share it.
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return true // closed: the write says so
 	}
+	const patience = time.Second
+	n := 0
+	err = raw.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		for again := true; again; {
+			var err error
+			n, err = unix.Poll(fds, int(patience.Milliseconds()))
+			again = errors.Is(err, unix.EINTR)
+		}
+	})
+	return err != nil || n > 0
 }
 
 // closing is the line that names the dataset and what to do with it.
