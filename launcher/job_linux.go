@@ -138,6 +138,11 @@ func (j *job) forward(signals <-chan os.Signal, c *canary) {
 			}
 			continue
 		}
+		if sig == unix.SIGPIPE {
+			// wrap's own: an agent that dies breaks the connection to
+			// it. Caught, so that it is an error of the write's only.
+			continue
+		}
 		// Each waits for the canary on its own, so that a burst of
 		// signals is not drawn out.
 		go func() {

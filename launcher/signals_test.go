@@ -17,7 +17,7 @@ import (
 // sent are the signals that a job under wrap gets from outside.
 var sent = []unix.Signal{
 	unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE,
-	unix.SIGSEGV, unix.SIGSYS, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE, unix.SIGALRM, unix.SIGTERM, unix.SIGXCPU,
+	unix.SIGSEGV, unix.SIGSYS, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGTERM, unix.SIGXCPU,
 	unix.SIGXFSZ, unix.SIGVTALRM, unix.SIGIO, unix.SIGPWR, unix.SIGSTKFLT, unix.SIGWINCH, unix.SIGCONT, rtmin2,
 }
 
@@ -60,6 +60,25 @@ func TestForwardsOnce(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestBrokenPipeIsWrapsOwn: a broken connection to the agent is no signal to the
+// job, which gets that of its own writes and what is sent to its group.
+func TestBrokenPipeIsWrapsOwn(t *testing.T) {
+	t.Parallel()
+	j := launch(t, true, "log")
+	unix.Kill(j.pid(), unix.SIGPIPE)
+	unix.Kill(j.pid(), unix.SIGUSR1)
+	j.waitFor("SIGUSR1")
+	if n := j.count("SIGPIPE"); n != 0 {
+		t.Errorf("the job got it %d times", n)
+	}
+	unix.Kill(-j.pid(), unix.SIGPIPE)
+	j.waitFor("SIGPIPE")
+	j.stdin.Close()
+	if o := j.end(); o.status != 3<<8 || j.count("SIGPIPE") != 1 {
+		t.Errorf("ended with %v after %v", o, j.lines())
 	}
 }
 
