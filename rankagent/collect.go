@@ -153,6 +153,13 @@ func (c *collector) setPresent(t *table.Table, column, key string) {
 	}
 }
 
+// absentFor records that whole rows are missing between two instants.
+func (c *collector) absentFor(t *table.Table, key string, begin, end clock.NodeTime, reason Reason, detail string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writeAbsence(absenceKey{t.Name, "", key}, &absence{begin: begin, reason: reason, detail: detail}, end)
+}
+
 // extendAbsences writes a piece of every open interval, from where the last
 // piece ended to now.
 func (c *collector) extendAbsences(now clock.NodeTime) {

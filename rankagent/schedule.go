@@ -43,6 +43,9 @@ type runner struct {
 	base     timebase
 	out      *reading
 	stopped  chan struct{}
+	// feeds and lastRead are account's.
+	feeds    []feed
+	lastRead clock.NodeTime
 
 	mu    sync.Mutex
 	stats stats
@@ -102,6 +105,7 @@ func (r *runner) read(late time.Duration, due int64) {
 	err := r.src.Read(r.out)
 	wall := time.Duration(r.base.clock.Now() - begin)
 	used := threadCPU() - cpu
+	r.account(begin)
 	rows := r.out.deliver()
 
 	r.mu.Lock()
