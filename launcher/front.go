@@ -7,16 +7,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/control"
 	"github.com/gswarm/gswarm/rundir"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -144,26 +146,37 @@ func (h *head) startAgents() {
 	}
 	var steps sync.WaitGroup
 	for _, plan := range PlanAgents(h.w.here, h.w.opts.Agent, h.w.p.Env) {
-		said, err := h.startStep(plan, text)
-		if err != nil {
-			h.w.note("no node is sampled: starting the agents: %v", err)
-			continue
-		}
 		steps.Add(1)
 		go func() {
 			defer steps.Done()
-			io.Copy(said, said.pipe) //nolint:errcheck // judged by which agents said goodbye
-			said.pipe.Close()
+			h.runStep(plan, text)
 		}()
 	}
 	steps.Wait()
+}
+
+// runStep runs one step of agents to its end. A step that ends before any agent
+// was heard of is tried by its plain form, which sees fewer GPUs at worst.
+func (h *head) runStep(plan AgentStep, config []byte) {
+	for _, argv := range [][]string{plan.Argv, plan.Plain} {
+		if argv == nil || len(h.ctl.Agents()) > 0 {
+			return
+		}
+		said, err := h.startStep(argv, plan.Env, config)
+		if err != nil {
+			h.w.note("no node is sampled: starting the agents: %v", err)
+			return
+		}
+		io.Copy(said, said.pipe) //nolint:errcheck // judged by which agents said goodbye
+		said.pipe.Close()
+	}
 }
 
 // startStep starts one srun of the agents, as nobody's child: srun answers
 // SIGTERM by killing its tasks at once, and Slurm may send it to every
 // descendant of the batch script when the job's grace period begins. What it
 // prints comes through a pipe, whose end is the step's end.
-func (h *head) startStep(plan AgentStep, config []byte) (*tail, error) {
+func (h *head) startStep(argv, env []string, config []byte) (*tail, error) {
 	r, wr, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -174,8 +187,8 @@ func (h *head) startStep(plan AgentStep, config []byte) (*tail, error) {
 		wr.Close()
 		return nil, err
 	}
-	cmd := exec.Command(h.w.opts.Agent, append([]string{"agent", "--detach", "--"}, plan.Argv...)...)
-	cmd.Env = plan.Env
+	cmd := exec.Command(h.w.opts.Agent, append([]string{"agent", "--detach", "--"}, argv...)...)
+	cmd.Env = env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, wr, wr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Run()
@@ -302,7 +315,9 @@ func brief(nodes []string) string {
 // AgentStep is one command that starts agents.
 type AgentStep struct {
 	Argv []string
-	Env  []string
+	// Plain is the command to try where Slurm refuses Argv; may be nil.
+	Plain []string
+	Env   []string
 }
 
 // PlanAgents returns the steps that put one agent on each node of the job: one,
@@ -330,7 +345,15 @@ func PlanAgents(s Surroundings, agent string, env []string) []AgentStep {
 		if g != "" {
 			argv = append(argv, "--het-group="+g)
 		}
-		steps = append(steps, AgentStep{Argv: append(argv, agent, "agent"), Env: agentStepEnv(env)})
+		step := AgentStep{Argv: append(slices.Clone(argv), agent, "agent"), Env: agentStepEnv(env)}
+		// By itself the step of a job with --gpus or --gpus-per-task is shown
+		// one GPU of each node. Slurm refuses a number that some node does
+		// not have.
+		if gpus := lookup(env, "SLURM_GPUS_ON_NODE"); gpus != "" {
+			step.Plain = step.Argv
+			step.Argv = append(append(argv, "--gres=gpu:"+gpus), agent, "agent")
+		}
+		steps = append(steps, step)
 	}
 	return steps
 }
@@ -341,13 +364,13 @@ func PlanAgents(s Surroundings, agent string, env []string) []AgentStep {
 func agentStepEnv(env []string) []string {
 	keep := map[string]bool{
 		"SLURM_JOB_ID": true, "SLURM_JOBID": true, "SLURM_CONF": true,
-		"SLURM_CLUSTER_NAME": true, "SLURM_HET_SIZE": true, "SLURM_CONF_SERVER": true,
+		"SLURM_CLUSTER_NAME": true, "SLURM_CONF_SERVER": true,
 	}
 	kept := make([]string, 0, len(env))
 	for _, kv := range agentEnv(env) {
 		name, _, _ := strings.Cut(kv, "=")
 		input := strings.HasPrefix(name, "SLURM_") || strings.HasPrefix(name, "SRUN_") || strings.HasPrefix(name, "SBATCH_")
-		if input && !keep[name] && !strings.HasPrefix(name, "SLURM_JOB_ID_HET_GROUP_") {
+		if input && !keep[name] {
 			continue
 		}
 		kept = append(kept, kv)
