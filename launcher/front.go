@@ -57,7 +57,11 @@ func (w *wrap) front() (Ending, error) {
 	}
 	go h.startAgents()
 	ending := <-j.ended
-	nodes := h.end(ending)
+	go func() {
+		<-j.hurry
+		h.ctl.Hurry()
+	}()
+	nodes := h.end(ending, j.hurry)
 	w.say(w.closing(nodes, time.Since(w.begin)))
 	return ending, nil
 }
@@ -264,8 +268,8 @@ func pipeOf(b []byte) (*os.File, error) {
 }
 
 // end stops the agents, writes how the run ended and returns how many nodes
-// were sampled.
-func (h *head) end(e Ending) int {
+// were sampled. Whoever closes hurry wants it at once.
+func (h *head) end(e Ending, hurry <-chan struct{}) int {
 	close(h.end0)
 	want := len(h.w.here.Nodes)
 	if h.ctl == nil {
@@ -279,13 +283,14 @@ func (h *head) end(e Ending) int {
 	end := time.Now().UTC()
 	h.run.Exit, h.run.End = &exit, &end
 	sampled := h.judge()
-	h.run.Notes = h.w.notes
+	h.run.Notes = h.w.said()
 	if err := rundir.WriteRun(h.w.abs, &h.run); err != nil {
 		h.w.note("the run's end is not recorded: %v", err)
 	}
 	h.close()
 	select {
 	case <-h.done:
+	case <-hurry:
 	case <-time.After(stepEnd):
 		// Not killed: srun would kill agents that still write.
 	}

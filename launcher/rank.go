@@ -42,6 +42,9 @@ func (w *wrap) rank() (Ending, error) {
 	w.adviseForm()
 	j, err := startJob(w.opts.Command, w.jobEnv())
 	if err != nil {
+		if w.dir != "" {
+			os.Remove(string(w.abs)) // goes only if nobody has put anything there
+		}
 		return Ending{}, err
 	}
 	var m *membership
@@ -51,7 +54,7 @@ func (w *wrap) rank() (Ending, error) {
 	ending := <-j.ended
 	nodes := 0
 	if m != nil {
-		nodes = m.leave(ending)
+		nodes = m.leave(ending, j.hurry)
 	}
 	closing := ""
 	if w.dir != "" && w.here.Rank == 0 && nodes > 0 {
@@ -228,12 +231,13 @@ func (m *membership) hold() {
 }
 
 // leave tells the agent how the job ended and returns on how many nodes that was
-// taken note of.
-func (m *membership) leave(e Ending) int {
+// taken note of. Whoever closes hurry wants it at once.
+func (m *membership) leave(e Ending, hurry <-chan struct{}) int {
 	m.ended <- e.Exit()
 	select {
 	case n := <-m.left:
 		return n
+	case <-hurry:
 	case <-time.After(lastFlush + agentStart):
 		m.w.note("nothing is recorded: the node's agent did not answer")
 	}

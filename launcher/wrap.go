@@ -9,9 +9,11 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +22,7 @@ import (
 	"github.com/gswarm/gswarm/control"
 	"github.com/gswarm/gswarm/redact"
 	"github.com/gswarm/gswarm/rundir"
+	"golang.org/x/sys/unix"
 )
 
 // runVar is in the environment of a wrapped job and holds the scheduler's job
@@ -126,12 +129,16 @@ func (w *wrap) note(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	line := fmt.Sprintf(format, args...)
-	for _, n := range w.notes {
-		if n == line {
-			return
-		}
+	if !slices.Contains(w.notes, line) {
+		w.notes = append(w.notes, line)
 	}
-	w.notes = append(w.notes, line)
+}
+
+// said returns the notes so far.
+func (w *wrap) said() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.notes)
 }
 
 // tell keeps what the node's agent wants said.
@@ -153,25 +160,52 @@ func (w *wrap) lost(err error) error {
 
 // say prints the notes and the closing line.
 func (w *wrap) say(closing string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	var b strings.Builder
 	// What every rank of a node finds out is said once on it; what its agent
 	// has to say, the agent has told one rank only.
 	if w.here.Position != Behind || w.here.LocalRank == 0 {
-		for _, n := range w.notes {
+		for _, n := range w.said() {
 			fmt.Fprintf(&b, "gswarm: %s\n", n)
 		}
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.told != "" {
 		fmt.Fprintf(&b, "gswarm: %s\n", w.told)
 	}
 	if closing != "" && !w.opts.Quiet {
 		fmt.Fprintf(&b, "gswarm: %s\n", closing)
 	}
-	if b.Len() > 0 {
+	if b.Len() > 0 && writable(w.p.Stderr) {
 		io.WriteString(w.p.Stderr, b.String()) //nolint:errcheck // stderr may be closed
 	}
+}
+
+// writable reports whether something can be written now. The job's stderr may be
+// a pipe that nobody empties, or a terminal that is held: that must not keep wrap
+// when the job has ended.
+func writable(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	if !ok {
+		return true
+	}
+	// Not by Fd, which would make the description blocking for all who
+	// share it.
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return true // closed: the write says so
+	}
+	const patience = time.Second
+	n := 0
+	err = raw.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		for again := true; again; {
+			var err error
+			n, err = unix.Poll(fds, int(patience.Milliseconds()))
+			again = errors.Is(err, unix.EINTR)
+		}
+	})
+	return err != nil || n > 0
 }
 
 // closing is the line that names the dataset and what to do with it.

@@ -151,16 +151,17 @@ func (a *agent) open() error {
 	a.meta = rundir.NodeMeta{
 		Version: a.Version, RunID: a.cfg.Run.ID, Node: name, Host: a.Host, Machine: a.Machine, Part: a.cfg.Part,
 		Begin: time.Unix(0, bracket.Realtime).UTC(), BeginRaw: bracket.Raw0,
-		Interval: a.cfg.Interval, Sync: every, FSType: fsType,
+		Interval: a.cfg.Interval, Sync: every, SyncPhase: phase(name, every), FSType: fsType, Shared: shared,
 		GPUCounts: rundir.GPUCounts{Visible: -1, Job: -1, Node: -1},
 	}
 	if err := rundir.WriteNodeMeta(a.cfg.Dir, name, &a.meta); err != nil {
 		return err
 	}
-	a.w, err = openWriter(a.cfg.Dir, name, shard.SpoolMeta{
-		Node: name, Program: a.Version, BootID: a.BootID, Tile: a.cfg.Tile,
-	}, every, a.clock, a.c)
-	if err != nil {
+	a.w = &writer{
+		dir: a.cfg.Dir, node: name, clock: a.clock, c: a.c, restore: a.writeMeta,
+		meta: shard.SpoolMeta{Node: name, Program: a.Version, BootID: a.BootID, Tile: a.cfg.Tile},
+	}
+	if err := openWriter(a.w, every); err != nil {
 		return err
 	}
 	a.c.event(bracket.Raw0, "agent_start", -1, -1, map[string]any{"pid": a.pid, "version": a.Version, "part": a.cfg.Part})
@@ -190,11 +191,12 @@ func (a *agent) sample(ctx context.Context, term <-chan os.Signal) error {
 	a.watch(end)
 	a.c.extendAbsences(end)
 	a.c.event(end, "agent_end", -1, -1, map[string]string{"reason": reason})
-	err := a.w.end(reason)
-	a.meta.End = &rundir.NodeEnd{Time: a.realtime(), Reason: reason}
-	if merr := a.writeMeta(); err == nil {
-		err = merr
-	}
+	err := a.w.end(reason, func() error {
+		a.mu.Lock()
+		a.meta.End = &rundir.NodeEnd{Time: a.realtime(), Reason: reason}
+		a.mu.Unlock()
+		return a.writeMeta()
+	})
 	a.cluster.leave(a.members.ranks(), a.lastNote())
 	close(a.ended)
 	// Whoever waits for Flushed gets it before the process is gone.
@@ -226,7 +228,6 @@ func (a *agent) loop(ctx context.Context, base timebase, term <-chan os.Signal) 
 				dying = true
 				a.c.event(a.clock.Now(), "sigterm", -1, -1, nil)
 			}
-			a.w.syncAt = 0
 		case answer = <-a.flushed:
 		case <-ticker.C:
 		}
@@ -240,10 +241,7 @@ func (a *agent) loop(ctx context.Context, base timebase, term <-chan os.Signal) 
 			extend = now
 			a.c.extendAbsences(now)
 		}
-		a.w.flush()
-		if answer != nil {
-			close(answer)
-		}
+		a.w.flush(answer, dying)
 		if t := a.tileOf(base); t != tile {
 			tile = t
 			a.w.rotate()
@@ -266,7 +264,7 @@ func (a *agent) startSources(ctx context.Context, base timebase) {
 		opening.Add(1)
 		go func() {
 			defer opening.Done()
-			out := &reading{c: a.c}
+			out := &reading{c: a.c, tick: noTick}
 			opened, err := o.Open(out)
 			out.deliver()
 			if err != nil {
@@ -358,8 +356,8 @@ func (a *agent) watch(now clock.NodeTime) {
 	row.Int(table.SamAgentCPU, cpu)
 	row.Int(table.SamAgentRSS, rss)
 	row.Int(table.SamSpoolBytes, a.w.bytes())
-	row.Int(table.SamDroppedRows, a.w.dropped())
-	a.c.add(b)
+	row.Int(table.SamDroppedRows, a.w.rowsDropped())
+	a.c.add(b, noTick)
 }
 
 // watched returns when watch was last called and notes that it is now.
@@ -425,7 +423,7 @@ func (a *agent) lastNote() string {
 			}
 			return fmt.Sprintf("node %s%s found no head: what is recorded there is not aligned", missing[0], more)
 		}
-		if n := a.w.dropped(); n > 0 {
+		if n := a.w.rowsDropped(); n > 0 {
 			return fmt.Sprintf("%d rows of node %s could not be written", n, a.node)
 		}
 	}

@@ -248,7 +248,7 @@ func (c *cluster) recordBurst(xs []clock.Exchange, before, after clock.Bracket) 
 	for _, x := range xs {
 		rows.AppendExchange(b, x)
 	}
-	c.a.c.add(b)
+	c.a.c.add(b, noTick)
 	if len(xs) > 0 {
 		c.a.c.setPresent(table.ClockExchange, "", xs[0].Peer)
 	}
@@ -262,7 +262,7 @@ func (c *cluster) recordBurst(xs []clock.Exchange, before, after clock.Bracket) 
 func (c *cluster) recordBracket(k clock.Bracket) {
 	b := table.NewBatch(table.ClockBracket, 1)
 	rows.AppendBracket(b, k)
-	c.a.c.add(b)
+	c.a.c.add(b, noTick)
 }
 
 // lead makes this node the head and its clock the reference. Failing that, each

@@ -68,7 +68,7 @@ func (m *members) serve(c *control.LocalConn) {
 			m.mu.Lock()
 			r.PID = msg.Started.PID
 			m.mu.Unlock()
-			event(m.a.clock.Now(), "rank_start", -1, r.Rank, map[string]int{"pid": r.PID, "local_rank": r.LocalRank})
+			event(m.a.clock.Now(), "rank_start", -1, r.Rank, map[string]int{"pid": r.PID, "local_rank": r.LocalRank, "size": join.Size})
 		case msg.Exited != nil:
 			m.mu.Lock()
 			r.Exit = &msg.Exited.Exit

@@ -43,6 +43,9 @@ type runner struct {
 	base     timebase
 	out      *reading
 	stopped  chan struct{}
+	// feeds and lastRead are account's.
+	feeds    []feed
+	lastRead clock.NodeTime
 
 	mu    sync.Mutex
 	stats stats
@@ -74,7 +77,8 @@ func (r *runner) run(ctx context.Context) {
 	<-timer.C
 	defer timer.Stop()
 	last := int64(-1)
-	r.read(0, 1) // the first reading does not wait: the job may be short
+	_, tick := r.base.next(r.interval)
+	r.read(0, 1, tick-1) // the first reading does not wait: the job may be short
 	for {
 		wait, tick := r.base.next(r.interval)
 		if tick == last { // woken a little early
@@ -93,15 +97,17 @@ func (r *runner) run(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		r.read(max(0, time.Since(woken)), due) //nolint:forbidigo // as above
+		r.read(max(0, time.Since(woken)), due, tick) //nolint:forbidigo // as above
 	}
 }
 
-func (r *runner) read(late time.Duration, due int64) {
+func (r *runner) read(late time.Duration, due, tick int64) {
+	r.out.tick = tick
 	begin, cpu := r.base.clock.Now(), threadCPU()
 	err := r.src.Read(r.out)
 	wall := time.Duration(r.base.clock.Now() - begin)
 	used := threadCPU() - cpu
+	r.account(begin)
 	rows := r.out.deliver()
 
 	r.mu.Lock()
