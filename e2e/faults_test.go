@@ -38,7 +38,7 @@ func wrapKilledInFront(t *testing.T, c *cluster) {
 		t.Errorf("the script saw %q", r.stdout)
 	}
 	b.nothingLeft()
-	d := dataset{dir: "gswarm-" + id, nodes: "n[1-4] n[1-4]", mergeCode: 3, missing: []string{"missing: "}}
+	d := dataset{dir: "gswarm-" + id, nodes: "n[1-4] n[1-4]", mergeCode: 3, missing: []string{"missing: run_cut: run.yaml has no end"}}
 	d.nodes = actual(b, d)
 	b.check(d)
 }

@@ -280,7 +280,9 @@ func (p *position) lines(b *box, r result) {
 	closing := 0
 	said := make([]bool, len(p.says))
 	if len(p.sets) > 0 && p.sets[0].short {
-		own = slices.DeleteFunc(own, func(s string) bool { return strings.HasSuffix(s, "found no head: what is recorded there is not aligned") })
+		own = slices.DeleteFunc(own, func(s string) bool {
+			return strings.HasSuffix(s, "found no head: what is recorded there is not aligned")
+		})
 	}
 next:
 	for _, line := range own {
