@@ -58,8 +58,9 @@ const (
 	flushEvery = time.Second
 	// extendEvery is how often open absences are written again.
 	extendEvery = time.Minute
-	// sourcePatience is how long the end waits for a reading under way.
-	sourcePatience = 60 * time.Millisecond
+	// sourcePatience is how long the end waits for readings under way and for
+	// the last readings of counters.
+	sourcePatience = 120 * time.Millisecond
 	// joinPatience is how long an agent waits for the first wrap.
 	joinPatience = 10 * time.Second
 	// sync intervals by filesystem, unless the user chose one.
@@ -343,6 +344,7 @@ func (a *agent) watch(now clock.NodeTime) {
 	begin := a.watched(now)
 	var all stats
 	for _, r := range runners {
+		r.slow(now)
 		s := r.take()
 		all.due += s.due
 		all.done += s.done
