@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"sort"
 	"strings"
 	"time"
@@ -177,6 +178,9 @@ func (m *merger) readRun() error {
 		for _, n := range alive {
 			m.miss(Running, n, "its agent still writes; this is what was there at the time")
 		}
+	} else {
+		// A head that was killed could not remove its key.
+		os.Remove(m.dir.HeadFile()) //nolint:errcheck // it is hardly ever there, and opens nothing
 	}
 	return nil
 }

@@ -47,8 +47,12 @@ type runner struct {
 	stopped  chan struct{}
 	// reading is when the reading under way began, 0 where none is.
 	reading atomic.Int64
+	pause   *pause
 	// stuck is set while a reading is reported as slow; the agent's loop's.
 	stuck bool
+	// feeds and lastRead are account's.
+	feeds    []feed
+	lastRead clock.NodeTime
 
 	mu    sync.Mutex
 	stats stats
@@ -84,8 +88,12 @@ func (r *runner) run(ctx context.Context) {
 	<-timer.C
 	defer timer.Stop()
 	last := int64(-1)
-	r.read(0, 1) // the first reading does not wait: the job may be short
+	_, tick := r.base.next(r.interval, r.phase)
+	r.read(0, 1, tick-1) // the first reading does not wait: the job may be short
 	for {
+		if r.pause.wait(ctx) {
+			last = -1 // ticks that were held up are not missed
+		}
 		wait, tick := r.base.next(r.interval, r.phase)
 		if tick == last { // woken a little early
 			wait += r.interval
@@ -104,11 +112,12 @@ func (r *runner) run(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		r.read(max(0, time.Since(woken)), due) //nolint:forbidigo // as above
+		r.read(max(0, time.Since(woken)), due, tick) //nolint:forbidigo // as above
 	}
 }
 
-func (r *runner) read(late time.Duration, due int64) {
+func (r *runner) read(late time.Duration, due, tick int64) {
+	r.out.tick = tick
 	r.measure(r.src.Read, late, due)
 }
 
@@ -126,6 +135,7 @@ func (r *runner) measure(read func(Out) error, late time.Duration, due int64) {
 	wall := time.Duration(r.base.clock.Now() - begin)
 	used := threadCPU() - cpu
 	r.reading.Store(0)
+	r.account(begin)
 	rows := r.out.deliver()
 
 	r.mu.Lock()

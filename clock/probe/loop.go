@@ -110,7 +110,7 @@ func (l *Loop) once(ctx context.Context) bool {
 	if l.cfg.OnBurst != nil {
 		l.cfg.OnBurst(xs, before, after)
 	}
-	return err == nil && steady && 2*len(xs) > l.prober.cfg.Burst
+	return err == nil && steady && 2*l.prober.answered() > l.prober.cfg.Burst
 }
 
 // Offset returns the peer's raw clock minus the node's, now, give or take
