@@ -60,6 +60,8 @@ type Options struct {
 	Config map[string]string
 	// GPUNodes is the pattern of the GPUs' device nodes.
 	GPUNodes string
+	// GPU is what the agents are told of the GPUs.
+	GPU control.GPUConfig
 	// NVML, SkewOffset and SkewPPM are handed to the agents, for tests.
 	NVML       string
 	SkewOffset time.Duration
@@ -246,7 +248,7 @@ func (w *wrap) agentConfig(run rundir.Run) control.AgentConfig {
 	return control.AgentConfig{
 		Dir: w.abs, Run: run, Node: w.here.Node, Ports: w.opts.Ports, JobVar: w.here.Job,
 		Interval: w.opts.Interval, Tile: w.opts.Tile, Sync: w.opts.Sync,
-		GPUNodes: w.opts.GPUNodes, NVML: w.opts.NVML, SkewOffset: w.opts.SkewOffset, SkewPPM: w.opts.SkewPPM,
+		GPUNodes: w.opts.GPUNodes, GPU: w.opts.GPU, NVML: w.opts.NVML, SkewOffset: w.opts.SkewOffset, SkewPPM: w.opts.SkewPPM,
 	}
 }
 
