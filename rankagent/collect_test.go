@@ -45,7 +45,7 @@ func TestCollectorTakesAllAndBoundsMemory(t *testing.T) {
 		t.Errorf("the second take has %d batches", len(again))
 	}
 	for range 11 {
-		c.add(eventBatch(maxPending / 10), noTick)
+		c.add(eventBatch(maxPending/10), noTick)
 	}
 	if n := c.droppedRows(); n != maxPending/10 {
 		t.Errorf("dropped %d rows, want %d", n, maxPending/10)
