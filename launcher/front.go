@@ -301,13 +301,13 @@ func PlanAgents(s Surroundings, agent string, env []string) []AgentStep {
 func agentStepEnv(env []string) []string {
 	keep := map[string]bool{
 		"SLURM_JOB_ID": true, "SLURM_JOBID": true, "SLURM_CONF": true,
-		"SLURM_CLUSTER_NAME": true, "SLURM_HET_SIZE": true, "SLURM_CONF_SERVER": true,
+		"SLURM_CLUSTER_NAME": true, "SLURM_CONF_SERVER": true,
 	}
 	kept := make([]string, 0, len(env))
 	for _, kv := range agentEnv(env) {
 		name, _, _ := strings.Cut(kv, "=")
 		input := strings.HasPrefix(name, "SLURM_") || strings.HasPrefix(name, "SRUN_") || strings.HasPrefix(name, "SBATCH_")
-		if input && !keep[name] && !strings.HasPrefix(name, "SLURM_JOB_ID_HET_GROUP_") {
+		if input && !keep[name] {
 			continue
 		}
 		kept = append(kept, kv)
