@@ -23,7 +23,7 @@ var volatile = map[string]bool{"pid": true, "rank": true, "peer": true, "kind": 
 var mayBeNull = map[string][]string{
 	table.Event.Name:        {"gpu", "rank", "detail"},
 	table.Absence.Name:      {"column_name", "key", "detail"},
-	table.ClockBracket.Name: {"adj_status", "adj_maxerror_ns", "adj_esterror_ns", "adj_freq", "tai_offset_s"},
+	table.ClockBracket.Name: {"adj_status", "adj_maxerror_ns", "adj_esterror_ns", "adj_freq", "tai_offset_s", "clocksource"},
 	table.GPUProcess.Name:   {"rank", "sm_util_pct"},
 	table.Sampler.Name:      {"agent_cpu_ns", "agent_rss_bytes", "spool_bytes", "dropped_rows_count"},
 }
