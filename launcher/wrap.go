@@ -60,6 +60,8 @@ type Options struct {
 	Config map[string]string
 	// GPUNodes is the pattern of the GPUs' device nodes.
 	GPUNodes string
+	// GPU is what the agents are told of the GPUs.
+	GPU control.GPUConfig
 	// NVML, SkewOffset and SkewPPM are handed to the agents, for tests.
 	NVML       string
 	SkewOffset time.Duration
@@ -101,7 +103,7 @@ func (p Process) job() string { return first(p.Getenv("SLURM_HET_JOB_ID"), p.Get
 // ended; the caller ends likewise by EndAs. An error means that the command was
 // not run.
 func Wrap(opts Options, p Process) (Ending, error) {
-	here := Detect(p.Getenv, p.Host, parentID(), p.Now)
+	here := Detect(p.Getenv, p.Host, lookAround("/proc", os.Getpid()), p.Now)
 	w := &wrap{opts: opts, p: p, here: here, begin: p.Now, notes: opts.Notes}
 	if here.Position == Front {
 		return w.front()
@@ -246,7 +248,7 @@ func (w *wrap) agentConfig(run rundir.Run) control.AgentConfig {
 	return control.AgentConfig{
 		Dir: w.abs, Run: run, Node: w.here.Node, Ports: w.opts.Ports, JobVar: w.here.Job,
 		Interval: w.opts.Interval, Tile: w.opts.Tile, Sync: w.opts.Sync,
-		GPUNodes: w.opts.GPUNodes, NVML: w.opts.NVML, SkewOffset: w.opts.SkewOffset, SkewPPM: w.opts.SkewPPM,
+		GPUNodes: w.opts.GPUNodes, GPU: w.opts.GPU, NVML: w.opts.NVML, SkewOffset: w.opts.SkewOffset, SkewPPM: w.opts.SkewPPM,
 	}
 }
 
@@ -254,22 +256,4 @@ func (w *wrap) agentConfig(run rundir.Run) control.AgentConfig {
 // it sees.
 func (w *wrap) jobEnv() []string {
 	return append(append([]string(nil), w.p.Env...), runVar+"="+w.p.job()+":"+string(w.abs))
-}
-
-// parentID names the parent process so that its children agree on it and no
-// later process gets the same name.
-func parentID() string {
-	ppid := os.Getppid()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", ppid))
-	if err != nil {
-		return strconv.Itoa(ppid)
-	}
-	// The start time is field 22; fields are counted after the name.
-	rest := string(b)
-	if i := strings.LastIndexByte(rest, ')'); i >= 0 {
-		if fields := strings.Fields(rest[i+1:]); len(fields) > 19 {
-			return fmt.Sprintf("%d-%s", ppid, fields[19])
-		}
-	}
-	return strconv.Itoa(ppid)
 }

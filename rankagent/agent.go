@@ -58,8 +58,9 @@ const (
 	flushEvery = time.Second
 	// extendEvery is how often open absences are written again.
 	extendEvery = time.Minute
-	// sourcePatience is how long the end waits for a reading under way.
-	sourcePatience = 60 * time.Millisecond
+	// sourcePatience is how long the end waits for readings under way and for
+	// the last readings of counters.
+	sourcePatience = 120 * time.Millisecond
 	// joinPatience is how long an agent waits for the first wrap.
 	joinPatience = 10 * time.Second
 	// worthSaying is how long a run must be for a node that did not find its
@@ -88,6 +89,7 @@ type agent struct {
 	meta    rundir.NodeMeta
 	note    string // what the user ought to know at the end
 
+	pause   *pause
 	ready   chan struct{} // closed when every opener has been heard
 	flushed chan chan struct{}
 	// lastWatch is when the sampler table was last written; the loop's.
@@ -179,6 +181,7 @@ func (a *agent) sample(ctx context.Context, term <-chan os.Signal) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	base := timebase{clock: a.clock, offset: a.cluster.offset}
+	a.pause = newPause(ctx)
 	a.startSources(ctx, base)
 	a.cluster.start(ctx)
 	if !a.attached() {
@@ -233,6 +236,9 @@ func (a *agent) loop(ctx context.Context, base timebase, term <-chan os.Signal) 
 			}
 		case answer = <-a.flushed:
 		case <-ticker.C:
+			if a.pause.held() {
+				continue
+			}
 		}
 		now := a.clock.Now()
 		if now-last >= clock.NodeTime(flushEvery)/2 {
@@ -287,6 +293,7 @@ func (a *agent) startSources(ctx context.Context, base timebase) {
 			}
 			for _, src := range opened.Sources {
 				r := newRunner(src, base, a.cfg.Interval, a.c)
+				r.pause = a.pause
 				a.runners = append(a.runners, r)
 				go r.run(ctx)
 			}
@@ -332,6 +339,7 @@ func (a *agent) bracket() {
 		a.c.setAbsent(table.ClockBracket, "", "", SourceError, err.Error())
 		return
 	}
+	b.Clocksource = clocksource()
 	a.cluster.recordBracket(b)
 }
 
@@ -344,6 +352,7 @@ func (a *agent) watch(now clock.NodeTime) {
 	begin := a.watched(now)
 	var all stats
 	for _, r := range runners {
+		r.slow(now)
 		s := r.take()
 		all.due += s.due
 		all.done += s.done
