@@ -62,11 +62,17 @@ func (h *Head) serve(c *Conn) {
 		return
 	}
 	c.SetDeadline(time.Time{}) //nolint:errcheck // likewise
-	if err := c.Send(Message{Welcome: &Welcome{Reference: h.reference, ClockPort: h.clockPort}}); err != nil {
+	// Known before it is welcomed: who was welcomed and comes again is later
+	// here too. Welcomed under the lock: Stop comes after.
+	a := &Agent{Hello: *m.Hello, conn: c}
+	h.update(func() {
+		h.agents[m.Hello.Node] = a
+		err = c.Send(Message{Welcome: &Welcome{Reference: h.reference, ClockPort: h.clockPort}})
+		a.Lost = err != nil
+	})
+	if err != nil {
 		return
 	}
-	a := &Agent{Hello: *m.Hello, conn: c}
-	h.update(func() { h.agents[m.Hello.Node] = a })
 	for {
 		m, err := c.Receive()
 		if err != nil {
