@@ -23,6 +23,7 @@ type Head struct {
 
 	mu     sync.Mutex
 	agents map[string]*Agent
+	clocks *clockPlan
 	news   chan struct{}
 
 	hurry  chan struct{}
@@ -46,7 +47,7 @@ func NewHead(ports Ports, key Key, runID string, reference rundir.Reference, clo
 	if err != nil {
 		return nil, err
 	}
-	h := &Head{srv: srv, reference: reference, clockPort: clockPort, agents: map[string]*Agent{}, news: make(chan struct{}, 1), hurry: make(chan struct{})}
+	h := &Head{srv: srv, reference: reference, clockPort: clockPort, agents: map[string]*Agent{}, clocks: newClockPlan(), news: make(chan struct{}, 1), hurry: make(chan struct{})}
 	go srv.Serve(h.serve)
 	return h, nil
 }
@@ -65,18 +66,26 @@ func (h *Head) serve(c *Conn) {
 	// Known before it is welcomed: who was welcomed and comes again is later
 	// here too. Welcomed under the lock: Stop comes after.
 	a := &Agent{Hello: *m.Hello, conn: c}
+	var changes map[string]Clock
 	h.update(func() {
-		h.agents[m.Hello.Node] = a
-		err = c.Send(Message{Welcome: &Welcome{Reference: h.reference, ClockPort: h.clockPort}})
+		h.agents[a.Hello.Node] = a
+		h.clocks.join(ClockPeer{Node: a.Hello.Node, Addrs: a.Hello.ClockAddrs, Port: a.Hello.ClockPort})
+		changes = h.clocks.changes()
+		welcome := Welcome{Reference: h.reference, ClockPort: h.clockPort, Clock: changes[a.Hello.Node]}
+		delete(changes, a.Hello.Node)
+		err = c.Send(Message{Welcome: &welcome})
 		a.Lost = err != nil
 	})
 	if err != nil {
+		h.drop(a)
 		return
 	}
+	h.tell(changes)
 	for {
 		m, err := c.Receive()
 		if err != nil {
 			h.update(func() { a.Lost = a.Bye == nil })
+			h.drop(a)
 			return
 		}
 		h.update(func() {
@@ -87,6 +96,33 @@ func (h *Head) serve(c *Conn) {
 				a.Bye = m.Bye
 			}
 		})
+	}
+}
+
+// drop takes an agent's node out of the clock exchanges, unless another agent
+// of the node has taken over.
+func (h *Head) drop(a *Agent) {
+	node := a.Hello.Node
+	h.mu.Lock()
+	if h.agents[node] != a {
+		h.mu.Unlock()
+		return
+	}
+	h.clocks.leave(node)
+	changes := h.clocks.changes()
+	h.mu.Unlock()
+	h.tell(changes)
+}
+
+// tell sends agents with whom to exchange stamps from now on.
+func (h *Head) tell(changes map[string]Clock) {
+	for node, c := range changes {
+		h.mu.Lock()
+		a := h.agents[node]
+		h.mu.Unlock()
+		if a != nil {
+			a.conn.Send(Message{Clock: &c}) //nolint:errcheck // a lost agent shows as Lost
+		}
 	}
 }
 

@@ -6,8 +6,9 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/gswarm/gswarm/rundir"
 	"gopkg.in/yaml.v3"
+
+	"github.com/gswarm/gswarm/rundir"
 )
 
 // Publish writes where the head is into the run directory, readable by the

@@ -292,7 +292,7 @@ func TestNested(t *testing.T) {
 	cmd := exec.Command(bin, "wrap", "-o", "run", "--", bin, "wrap", "-o", "inner", "--", "sh", "-c", `echo $0 $GSWARM_X_RUN; ps -o comm= -p $PPID; exit 8`)
 	cmd.Dir = dir
 	o := finish(t, cmd)
-	want := "sh " + filepath.Join(dir, "run") + "\ngswarm\n"
+	want := "sh " + ":" + filepath.Join(dir, "run") + "\ngswarm\n"
 	if o.status != 8<<8 || o.stdout != want || strings.Count(o.stderr, "\n") != 1 {
 		t.Errorf("%v", o)
 	}

@@ -6,17 +6,13 @@ import (
 	"github.com/gswarm/gswarm/control"
 )
 
-// headExchanges is how many exchanges a second the head in front answers: with
-// bursts of 8 that is some hundred nodes at start and a thousand when steady.
-const headExchanges = 2000
-
 // clockServer answers the agents' clock exchanges with this process's clock.
 type clockServer struct{ r *probe.Responder }
 
 func serveClock(ports control.Ports, key control.Key, runID string, source clock.Source) (*clockServer, error) {
 	r, err := probe.Listen(probe.ResponderConfig{
 		Key: key[:], Run: runID, Node: control.HeadName, Source: source,
-		Ports: [2]int{int(ports.Lo), int(ports.Hi)}, PerSecond: headExchanges,
+		Ports: [2]int{int(ports.Lo), int(ports.Hi)}, PerSecond: control.AnswersPerSecond,
 	})
 	if err != nil {
 		return nil, err

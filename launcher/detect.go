@@ -77,7 +77,7 @@ func Detect(getenv func(string) string, host string, from Origin, now time.Time)
 	s.Scheduler.Kind = "none"
 	s.Identity.Stamp = now.UTC().Format("20060102T150405Z")
 	s.detectSlurm(getenv, from.Step)
-	s.detectMPI(getenv, from.Parent)
+	s.detectMPI(getenv, host, from.Parent)
 	s.Scheduler.Position = string(s.Position)
 	s.Scheduler.Launcher = s.Launcher
 	s.Node = rundir.CleanName(s.Node)
@@ -158,7 +158,7 @@ func (s *Surroundings) detectSlurm(getenv func(string) string, origin string) {
 }
 
 // detectMPI looks for an MPI launcher or torchrun nearer than Slurm's step.
-func (s *Surroundings) detectMPI(getenv func(string) string, parent string) {
+func (s *Surroundings) detectMPI(getenv func(string) string, host, parent string) {
 	within := func(launcher, namespace string) {
 		s.Position, s.Launcher = Behind, launcher
 		s.Nodes = nil // the step's nodes are those of the launcher's daemons
@@ -182,6 +182,9 @@ func (s *Surroundings) detectMPI(getenv func(string) string, parent string) {
 		s.LocalRank = number(getenv("MPI_LOCALRANKID"), 0)
 		s.Size = number(getenv("PMI_SIZE"), 1)
 		s.LocalSize = number(getenv("MPI_LOCALNRANKS"), 0)
+		// Hydra carries mpirun's own environment to every node, Slurm's
+		// name of mpirun's node included.
+		s.Node = host
 		switch {
 		case s.Scheduler.Step != "": // hydra's daemons are a step of Slurm's
 			within("mpich", s.Scheduler.Step)

@@ -82,7 +82,7 @@ func TestDetect(t *testing.T) {
 		{"mpirun.openmpi in a batch job, another node", strings.NewReplacer("PROCID=3", "PROCID=0", "TASKS=4", "TASKS=1").Replace(taskEnv) + " " + ompiEnv, "12.0", "behind openmpi gswarm-12.ompi-1806958593 id=12.ompi-1806958593 on n2 rank 3/4 local 1/2 job 12"},
 		{"mpirun.mpich, one node", strings.Replace(hydraEnv, "PMI_SIZE=4", "PMI_SIZE=2", 1), "", "behind mpich gswarm-mpich-77-88 id=mpich-77-88 on host rank 3/2 local 1/2"},
 		{"mpirun.mpich, several nodes", hydraEnv, "", "behind mpich gswarm-mpich-77-88 id=mpich-77-88 on host rank 3/4 local 1/2 ambiguous"},
-		{"mpirun.mpich in a batch job", taskEnv + " " + hydraEnv, "12.0", "behind mpich gswarm-12.0 id=12.0 on n2 rank 3/4 local 1/2 job 12"},
+		{"mpirun.mpich in a batch job", taskEnv + " " + hydraEnv, "12.0", "behind mpich gswarm-12.0 id=12.0 on host rank 3/4 local 1/2 job 12"},
 		{"pmix without a scheduler", "PMIX_NAMESPACE=prterun-a-1@1 PMIX_RANK=1", "", "behind pmix gswarm-pmix-prterun-a-1_1 id=pmix-prterun-a-1_1 on host rank 1/1 local 0/0"},
 		{"torchrun, named", torchrunEnv + "job7", "", "behind torchrun gswarm-torchrun-job7-29500 id=torchrun-job7-29500 on host rank 3/4 local 1/2"},
 		{"torchrun, no name", torchrunEnv + "none", "", "behind torchrun gswarm-torchrun-none-29500 id=torchrun-none-29500 on host rank 3/4 local 1/2 ambiguous"},

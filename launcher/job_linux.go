@@ -14,8 +14,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gswarm/gswarm/rundir"
 	"golang.org/x/sys/unix"
+
+	"github.com/gswarm/gswarm/rundir"
 )
 
 // Exit codes of a command that could not be started, as shells use them.
@@ -290,7 +291,7 @@ func Become(argv, env []string) error {
 	setThreadMask(was.blocked)
 	for fd := range 3 {
 		if was.closed&(1<<fd) != 0 {
-			unix.Close(fd) //nolint:errcheck // it was closed to begin with
+			unix.Close(fd) // it was closed to begin with
 		}
 	}
 	err = syscall.Exec(path, argv, env)

@@ -58,10 +58,7 @@ func (w *wrap) rank() (Ending, error) {
 	}
 	closing := ""
 	if w.dir != "" && w.here.Rank == 0 && nodes > 0 {
-		if len(w.here.Nodes) > 1 {
-			nodes = len(w.here.Nodes)
-		}
-		closing = w.closing(nodes, time.Since(w.begin))
+		closing = w.closing(max(nodes, len(w.here.Nodes)), time.Since(w.begin))
 	}
 	w.say(closing)
 	return ending, nil
@@ -113,6 +110,12 @@ func (w *wrap) adviseForm() {
 func followable(command []string) string {
 	base := filepath.Base(command[0])
 	switch base {
+	case "srun": // without an allocation, or wrap would stand in front of it
+		return "srun [its options] gswarm wrap -- PROGRAM"
+	case "salloc":
+		return "salloc [its options] gswarm wrap -- COMMAND"
+	case "sbatch":
+		return "put gswarm wrap -- before srun in the batch script"
 	case "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "mpirun.openmpi", "mpirun.mpich":
 		hosts := map[string]bool{
 			"-hostfile": true, "--hostfile": true, "-machinefile": true, "--machinefile": true, "-f": true,
@@ -140,7 +143,7 @@ type membership struct {
 
 	part  *membership      // the sampler of GPUs that the node's agent cannot see
 	ended chan rundir.Exit // the job's end, for the goroutine that holds the tie
-	left  chan bool        // its answer: whether an agent took note
+	left  chan int         // its answer: how many nodes took note, as far as is known
 }
 
 // join ties this rank to the node's agent, in the background: the job does not
@@ -157,9 +160,9 @@ func (w *wrap) join(pid int) *membership {
 		w: w, socket: control.SocketName(run.ID, ""), pid: pid,
 		join: control.Join{
 			PID: os.Getpid(), Rank: w.here.Rank, LocalRank: w.here.LocalRank,
-			Size: w.here.Size, LocalSize: w.here.LocalSize, GPUs: VisibleGPUs(),
+			Size: w.here.Size, LocalSize: w.here.LocalSize, GPUs: VisibleGPUs(w.opts.GPUNodes),
 		},
-		ended: make(chan rundir.Exit, 1), left: make(chan bool, 1),
+		ended: make(chan rundir.Exit, 1), left: make(chan int, 1),
 	}
 	if w.here.Position == Alone {
 		m.join.LocalSize = 1
@@ -180,7 +183,7 @@ func (m *membership) hold() {
 		if err != nil {
 			m.w.note("nothing is recorded: %v", err)
 			<-m.ended
-			m.left <- false
+			m.left <- 0
 			return
 		}
 		c.Send(control.Message{Started: &control.Started{PID: m.pid}}) //nolint:errcheck // a dead agent shows below
@@ -201,10 +204,14 @@ func (m *membership) hold() {
 		select {
 		case exit := <-m.ended:
 			c.Send(control.Message{Exited: &control.Exited{Exit: exit}}) //nolint:errcheck // a dead agent shows below
+			nodes := 1
 			select {
 			case f := <-gone:
 				if f != nil && f.Note != "" {
-					m.w.note("%s", f.Note)
+					m.w.tell(f.Note)
+				}
+				if f != nil {
+					nodes = max(nodes, f.Nodes)
 				}
 			case <-time.After(lastFlush):
 			}
@@ -213,7 +220,7 @@ func (m *membership) hold() {
 				part.ended <- exit
 				<-part.left
 			}
-			m.left <- true
+			m.left <- nodes
 			return
 		case <-gone:
 			// The agent died; its name is free. The next one goes on in
@@ -223,15 +230,13 @@ func (m *membership) hold() {
 	}
 }
 
-// leave tells the agent how the job ended and returns how many agents took
-// note: one, or none. Whoever closes hurry wants it at once.
+// leave tells the agent how the job ended and returns on how many nodes that was
+// taken note of. Whoever closes hurry wants it at once.
 func (m *membership) leave(e Ending, hurry <-chan struct{}) int {
 	m.ended <- e.Exit()
 	select {
-	case ok := <-m.left:
-		if ok {
-			return 1
-		}
+	case n := <-m.left:
+		return n
 	case <-hurry:
 	case <-time.After(lastFlush + agentStart):
 		m.w.note("nothing is recorded: the node's agent did not answer")
@@ -308,9 +313,12 @@ func (m *membership) tryJoin() (*control.LocalConn, error) {
 func (m *membership) startPart() {
 	cfg := m.cfg
 	cfg.Part = partName(m.join.GPUs)
+	// How many of the node's ranks share these GPUs is not known.
+	join := m.join
+	join.LocalSize = 0
 	part := &membership{
-		w: m.w, socket: control.SocketName(cfg.Run.ID, cfg.Part), pid: m.pid, cfg: cfg, join: m.join,
-		ended: make(chan rundir.Exit, 1), left: make(chan bool, 1),
+		w: m.w, socket: control.SocketName(cfg.Run.ID, cfg.Part), pid: m.pid, cfg: cfg, join: join,
+		ended: make(chan rundir.Exit, 1), left: make(chan int, 1),
 	}
 	m.part = part
 	go part.hold()
@@ -370,11 +378,12 @@ func startAgent(program string, cfg control.AgentConfig) error {
 }
 
 // agentEnv is the environment of an agent: what the job's processes have, since
-// the agent reads the job's settings there, less what would change gswarm.
+// the agent reads the job's settings there, less what would change gswarm. NVML
+// is bound lazily, since drivers differ in what they have.
 func agentEnv(env []string) []string {
 	kept := make([]string, 0, len(env)+1)
 	for _, kv := range env {
-		if strings.HasPrefix(kv, runVar+"=") || strings.HasPrefix(kv, "LD_PRELOAD=") {
+		if strings.HasPrefix(kv, runVar+"=") || strings.HasPrefix(kv, "LD_PRELOAD=") || strings.HasPrefix(kv, "LD_BIND_NOW=") {
 			continue
 		}
 		kept = append(kept, kv)
@@ -387,8 +396,9 @@ const agentMark = "GSWARM_X_AGENT"
 
 // VisibleGPUs lists the minor numbers of the GPU device nodes that this process
 // may open, without asking the driver: a cgroup that denies one answers EPERM.
-func VisibleGPUs() []int {
-	paths, err := filepath.Glob("/dev/nvidia[0-9]*")
+// The pattern is GPUNodes outside of tests.
+func VisibleGPUs(pattern string) []int {
+	paths, err := filepath.Glob(pattern)
 	if err != nil {
 		return nil
 	}

@@ -25,9 +25,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runVar is in the environment of a wrapped job and holds the run's directory:
-// a wrap inside it starts no sampler. It is no secret.
+// runVar is in the environment of a wrapped job and holds the scheduler's job
+// and the run's directory: a wrap inside it starts no sampler. It is no secret.
+//
+// The job stands there because sbatch and salloc hand the environment on: a job
+// that is submitted from within a wrapped one is a run of its own.
 const runVar = "GSWARM_X_RUN"
+
+// GPUNodes is the pattern of the device nodes of NVIDIA's driver.
+const GPUNodes = "/dev/nvidia[0-9]*"
 
 // Options are the settings of a wrap.
 type Options struct {
@@ -52,6 +58,10 @@ type Options struct {
 	Notes []string
 	// Config is what run.yaml records of the settings.
 	Config map[string]string
+	// GPUNodes is the pattern of the GPUs' device nodes.
+	GPUNodes string
+	// GPU is what the agents are told of the GPUs.
+	GPU control.GPUConfig
 	// NVML, SkewOffset and SkewPPM are handed to the agents, for tests.
 	NVML       string
 	SkewOffset time.Duration
@@ -78,7 +88,16 @@ func (p Process) Getenv(name string) string {
 }
 
 // Nested returns the run that this process is part of already, "" for none.
-func (p Process) Nested() string { return p.Getenv(runVar) }
+func (p Process) Nested() string {
+	job, dir, _ := strings.Cut(p.Getenv(runVar), ":")
+	if job != p.job() {
+		return ""
+	}
+	return dir
+}
+
+// job is the scheduler's job, the first of a heterogeneous one.
+func (p Process) job() string { return first(p.Getenv("SLURM_HET_JOB_ID"), p.Getenv("SLURM_JOB_ID")) }
 
 // Wrap runs the command and samples around it. It returns how the command
 // ended; the caller ends likewise by EndAs. An error means that the command was
@@ -103,6 +122,7 @@ type wrap struct {
 
 	mu    sync.Mutex
 	notes []string
+	told  string // what the node's agent wants said
 }
 
 // note keeps a line for the end: nothing is printed into the job's output while
@@ -123,6 +143,13 @@ func (w *wrap) said() []string {
 	return slices.Clone(w.notes)
 }
 
+// tell keeps what the node's agent wants said.
+func (w *wrap) tell(note string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told = note
+}
+
 // lost is a note of something that was not recorded. Under --strict it is an
 // error instead, as long as the job has not begun.
 func (w *wrap) lost(err error) error {
@@ -136,8 +163,17 @@ func (w *wrap) lost(err error) error {
 // say prints the notes and the closing line.
 func (w *wrap) say(closing string) {
 	var b strings.Builder
-	for _, n := range w.said() {
-		fmt.Fprintf(&b, "gswarm: %s\n", n)
+	// What every rank of a node finds out is said once on it; what its agent
+	// has to say, the agent has told one rank only.
+	if w.here.Position != Behind || w.here.LocalRank == 0 {
+		for _, n := range w.said() {
+			fmt.Fprintf(&b, "gswarm: %s\n", n)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.told != "" {
+		fmt.Fprintf(&b, "gswarm: %s\n", w.told)
 	}
 	if closing != "" && !w.opts.Quiet {
 		fmt.Fprintf(&b, "gswarm: %s\n", closing)
@@ -212,12 +248,12 @@ func (w *wrap) agentConfig(run rundir.Run) control.AgentConfig {
 	return control.AgentConfig{
 		Dir: w.abs, Run: run, Node: w.here.Node, Ports: w.opts.Ports, JobVar: w.here.Job,
 		Interval: w.opts.Interval, Tile: w.opts.Tile, Sync: w.opts.Sync,
-		NVML: w.opts.NVML, SkewOffset: w.opts.SkewOffset, SkewPPM: w.opts.SkewPPM,
+		GPUNodes: w.opts.GPUNodes, GPU: w.opts.GPU, NVML: w.opts.NVML, SkewOffset: w.opts.SkewOffset, SkewPPM: w.opts.SkewPPM,
 	}
 }
 
 // jobEnv is the job's environment: wrap's own, and the mark that a wrap inside
 // it sees.
 func (w *wrap) jobEnv() []string {
-	return append(append([]string(nil), w.p.Env...), runVar+"="+string(w.abs))
+	return append(append([]string(nil), w.p.Env...), runVar+"="+w.p.job()+":"+string(w.abs))
 }

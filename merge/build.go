@@ -9,12 +9,14 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+
+	"gopkg.in/yaml.v3"
 
 	"github.com/gswarm/gswarm/rundir"
 	"github.com/gswarm/gswarm/shard"
 	"github.com/gswarm/gswarm/table"
-	"gopkg.in/yaml.v3"
 )
 
 const (
@@ -75,8 +77,8 @@ func (m *merger) summary(files []FileMeta) Summary {
 		Incomplete: len(m.missing) > 0, Missing: m.missing, Notes: m.notes,
 	}
 	for _, n := range m.nodes {
-		if len(n.written) > 0 {
-			s.Nodes = append(s.Nodes, n.name)
+		if len(n.written) > 0 && !slices.Contains(s.Nodes, n.machine) {
+			s.Nodes = append(s.Nodes, n.machine)
 		}
 	}
 	for _, f := range files {

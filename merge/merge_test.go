@@ -32,6 +32,8 @@ type testRun struct {
 	nodes, seconds int
 	// seal seals all spools but each node's last.
 	seal bool
+	// tile is the length of a spool, testTile where it is not set.
+	tile time.Duration
 	// killed is the node whose last spool gets no end mark, -1 for none.
 	killed int
 }
@@ -39,7 +41,10 @@ type testRun struct {
 func (r testRun) write(t testing.TB) string {
 	t.Helper()
 	dir := rundir.Dir(t.TempDir())
-	run := &rundir.Run{ID: "test", Tile: testTile, Reference: &rundir.Reference{
+	if r.tile == 0 {
+		r.tile = testTile
+	}
+	run := &rundir.Run{ID: "test", Tile: r.tile, Reference: &rundir.Reference{
 		Node: "n0", Anchor: clock.Anchor{Raw: clock.NodeTime(base), Realtime: wall, Width: 100},
 	}}
 	end := time.Unix(1.7e9, 0).UTC()
@@ -63,10 +68,10 @@ func (r testRun) node(t testing.TB, dir rundir.Dir, i int) {
 	if err := rundir.WriteNodeMeta(dir, name, &rundir.NodeMeta{Node: name}); err != nil {
 		t.Fatal(err)
 	}
-	perSpool := int(testTile / time.Second)
+	perSpool := int(r.tile / time.Second)
 	n, last := 1, (r.seconds+perSpool-1)/perSpool
 	for from := 0; from < r.seconds; from += perSpool {
-		s, err := shard.CreateSpool(dir.Spool(name, n), shard.SpoolMeta{Node: name, Tile: testTile, Created: clock.NodeTime(rawOf(i, base+int64(from)*1e9))})
+		s, err := shard.CreateSpool(dir.Spool(name, n), shard.SpoolMeta{Node: name, Tile: r.tile, Created: clock.NodeTime(rawOf(i, base+int64(from)*1e9))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -270,6 +275,45 @@ func TestMergeKilledNode(t *testing.T) {
 	}
 }
 
+// TestMergeSecondSampler merges a node with a second sampler, which has no
+// clock evidence of its own.
+func TestMergeSecondSampler(t *testing.T) {
+	dir := testRun{nodes: 2, seconds: 15, seal: true, killed: -1}.write(t)
+	d := rundir.Dir(dir)
+	part := rundir.PartName("n1", "gpus-4-7")
+	if err := os.MkdirAll(d.Node(part), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s, err := shard.CreateSpool(d.Spool(part, 0), shard.SpoolMeta{Node: part})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Write(second(1, 3)[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.End(clock.NodeTime(rawOf(1, base+4e9)), "job ended"); err != nil {
+		t.Fatal(err)
+	}
+	sum, err := Run(context.Background(), dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(sum.Missing) > 0 || !slices.Equal(sum.Nodes, []string{"n0", "n1"}) {
+		t.Errorf("nodes %v, missing %v", sum.Nodes, sum.Missing)
+	}
+	b := timeline(t, dir, table.GPU)
+	count := make(map[string]int)
+	for i, n := range b.Strings(table.TLNode) {
+		count[n]++
+		if !b.Valid(table.TLBound)[i] {
+			t.Fatalf("row %d of %s is unaligned", i, n)
+		}
+	}
+	if count["n0"] != 15*80 || count["n1"] != 16*80 {
+		t.Errorf("rows %v", count)
+	}
+}
+
 func codes(s Summary) []string {
 	var out []string
 	for _, m := range s.Missing {
@@ -439,7 +483,7 @@ func TestCarryBudget(t *testing.T) {
 }
 
 func BenchmarkMerge(b *testing.B) {
-	dir := testRun{nodes: 8, seconds: 300, seal: true, killed: -1}.write(b)
+	dir := testRun{nodes: 4, seconds: 1210, seal: true, killed: -1, tile: 5 * time.Minute}.write(b)
 	b.ReportAllocs()
 	b.ResetTimer()
 	rows := int64(0)

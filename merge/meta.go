@@ -7,11 +7,12 @@ import (
 	"os"
 	"path/filepath"
 
+	"gopkg.in/yaml.v3"
+
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/rundir"
 	"github.com/gswarm/gswarm/shard"
 	"github.com/gswarm/gswarm/table"
-	"gopkg.in/yaml.v3"
 )
 
 // metaFile is the name of the file in the timeline's directory that describes
@@ -25,9 +26,12 @@ type Meta struct {
 	Reference ReferenceMeta `yaml:"reference" json:"reference"`
 	TileNS    int64         `yaml:"tile_ns" json:"tile_ns"`
 	Nodes     []NodeMeta    `yaml:"nodes" json:"nodes"`
-	Missing   []Missing     `yaml:"missing,omitempty" json:"missing,omitempty"`
-	Notes     []string      `yaml:"notes,omitempty" json:"notes,omitempty"`
-	Files     []FileMeta    `yaml:"files" json:"files"`
+	// Loops are the contradictions that show only where exchanges of several
+	// nodes meet, and who may be at fault.
+	Loops   []clock.Contradiction `yaml:"clock_loops,omitempty" json:"clock_loops,omitempty"`
+	Missing []Missing             `yaml:"missing,omitempty" json:"missing,omitempty"`
+	Notes   []string              `yaml:"notes,omitempty" json:"notes,omitempty"`
+	Files   []FileMeta            `yaml:"files" json:"files"`
 }
 
 // ReferenceMeta is the clock that the timeline is relative to.
@@ -42,6 +46,8 @@ type ReferenceMeta struct {
 // NodeMeta is one node of the timeline.
 type NodeMeta struct {
 	Node string `yaml:"node" json:"node"`
+	// Sampler is set where the node had more than one.
+	Sampler string `yaml:"sampler,omitempty" json:"sampler,omitempty"`
 	// Dir is the name of its directory below nodes.
 	Dir   string           `yaml:"dir" json:"dir"`
 	Clock clock.Summary    `yaml:"clock" json:"clock"`
@@ -64,11 +70,15 @@ func (m *merger) meta(files []FileMeta) Meta {
 	meta := Meta{
 		Format:    table.Version,
 		Reference: ReferenceMeta{Node: m.result.Reference, Anchor: m.result.Anchor, Chosen: m.chosen},
-		TileNS:    m.tile, Missing: m.missing, Notes: m.notes, Files: files,
+		TileNS:    m.tile, Loops: m.result.Loops(), Missing: m.missing, Notes: m.notes, Files: files,
 	}
 	for _, n := range m.nodes {
+		sampler := ""
+		if n.name != n.machine {
+			sampler = n.name
+		}
 		meta.Nodes = append(meta.Nodes, NodeMeta{
-			Node: n.name, Dir: n.dir, Clock: n.model.Summary(), Rows: n.written,
+			Node: n.machine, Sampler: sampler, Dir: n.dir, Clock: n.model.Summary(), Rows: n.written,
 			End: n.data.Ended(), Losses: n.data.Losses(),
 		})
 	}

@@ -6,8 +6,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/gswarm/gswarm/rundir"
 	"golang.org/x/sys/unix"
+
+	"github.com/gswarm/gswarm/rundir"
 )
 
 // Names of what a merge has beside the timeline while it works.
@@ -49,7 +50,7 @@ func clearLeftovers(dir rundir.Dir) {
 	old, _ := filepath.Glob(dir.Join(oldPrefix + "*")) // the pattern is well-formed
 	for _, p := range old {
 		if _, err := os.Stat(dir.Timeline()); errors.Is(err, os.ErrNotExist) {
-			os.Rename(p, dir.Timeline())
+			_ = os.Rename(p, dir.Timeline()) // else it stays where the next merge finds it
 			continue
 		}
 		os.RemoveAll(p)
@@ -68,7 +69,7 @@ func putInPlace(dir rundir.Dir, tmp string) error {
 		return err
 	}
 	if err := os.Rename(tmp, dir.Timeline()); err != nil {
-		os.Rename(old, dir.Timeline())
+		_ = os.Rename(old, dir.Timeline()) // else the next merge does
 		return err
 	}
 	os.RemoveAll(old)

@@ -13,15 +13,19 @@ import (
 	"github.com/gswarm/gswarm/table"
 )
 
-// node is a node of the run.
+// node is what one sampler of a node left: mostly all of the node, but a node
+// whose ranks see different GPUs has a directory for each sampler.
 type node struct {
-	name, dir   string
-	data        *shard.Node
-	model       *clock.Model
-	first, last clock.NodeTime
-	exchanges   []clock.Exchange
-	brackets    []clock.Bracket
-	rows        int64
+	// name is the directory's own, as its shards have it; machine is the
+	// node, which is what the timeline says and whose clock this is.
+	name, machine string
+	dir           string
+	data          *shard.Node
+	model         *clock.Model
+	first, last   clock.NodeTime
+	exchanges     []clock.Exchange
+	brackets      []clock.Bracket
+	rows          int64
 	// written counts the rows in the timeline by table.
 	written map[string]int64
 	// lost are absence rows that the merge adds, because the agent that
@@ -44,14 +48,9 @@ func (m *merger) scan() error {
 		m.add(d, data)
 	}
 	m.settleNames()
-	for _, n := range m.nodes {
-		if err := m.evidence(n); err != nil {
-			return err
-		}
-	}
 	for _, want := range m.run.Nodes {
 		want = rundir.CleanName(want)
-		if !slices.ContainsFunc(m.nodes, func(n *node) bool { return n.name == want || n.dir == want }) {
+		if !slices.ContainsFunc(m.nodes, func(n *node) bool { return n.machine == want || n.dir == want }) {
 			if !slices.ContainsFunc(m.missing, func(x Missing) bool { return x.Node == want }) {
 				m.miss(NodeMissing, want, "the run was to sample it, and it left nothing")
 			}
@@ -69,6 +68,7 @@ func (m *merger) add(dir string, data *shard.Node) {
 	if own := data.Name(); own != "" {
 		n.name = own
 	}
+	n.machine = rundir.NodeOf(n.name)
 	timed := false
 	for _, f := range data.Files() {
 		n.rows += f.Rows
@@ -136,17 +136,33 @@ func (m *merger) fit() error {
 	if !slices.ContainsFunc(m.nodes, func(n *node) bool { return n.rows > 0 }) {
 		return fmt.Errorf("merging %s: %w: no node left a row", m.dir, ErrNoData)
 	}
-	in := m.reference()
-	for _, n := range m.nodes {
-		in.Nodes = append(in.Nodes, clock.NodeEvidence{
-			Node: n.name, Exchanges: n.exchanges, Brackets: n.brackets, First: n.first, Last: n.last,
-		})
+	reference, anchor, err := m.reference()
+	if err != nil {
+		return err
 	}
-	m.result = clock.Fit(in)
+	f := clock.NewFitter(reference, anchor)
+	fitted := make(map[string]bool)
+	for _, n := range m.nodes { // a node's first sampler, which has the evidence, comes first
+		if fitted[n.machine] || n.rows == 0 {
+			continue
+		}
+		fitted[n.machine] = true
+		// A node at a time: the fitter keeps a few facts of each burst, and
+		// the exchanges of a large run are larger than all else here.
+		if !m.chosen { // else the choice of the reference has read it
+			if err := m.evidence(n); err != nil {
+				return err
+			}
+		}
+		f.Add(clock.NodeEvidence{
+			Node: n.machine, Exchanges: n.exchanges, Brackets: n.brackets, First: n.first, Last: n.last,
+		})
+		n.exchanges, n.brackets = nil, nil
+	}
+	m.result = f.Fit()
 	latest := clock.ClusterTime(math.MinInt64)
 	for _, n := range m.nodes {
-		n.exchanges, n.brackets = nil, nil
-		n.model = m.result.Model(n.name)
+		n.model = m.result.Model(n.machine)
 		if n.rows == 0 {
 			m.miss(NodeEmpty, n.name, "its directory holds no row")
 			continue
@@ -167,30 +183,30 @@ func (m *merger) fit() error {
 
 // reference returns the run's reference, or the best one where the run was
 // killed before it named one: the node that the others asked most.
-func (m *merger) reference() clock.Input {
+func (m *merger) reference() (string, clock.Anchor, error) {
 	if r := m.run.Reference; r != nil && r.Node != "" {
-		return clock.Input{Reference: r.Node, Anchor: r.Anchor}
+		return r.Node, r.Anchor, nil
 	}
 	m.chosen = true
 	asked := make(map[string]int)
 	for _, n := range m.nodes {
+		if err := m.evidence(n); err != nil {
+			return "", clock.Anchor{}, err
+		}
 		for _, x := range n.exchanges {
 			asked[x.Peer]++
 		}
 	}
 	var best *node
 	for _, n := range m.nodes { // in order of their names
-		if len(n.brackets) > 0 && (best == nil || asked[n.name] > asked[best.name]) {
+		if len(n.brackets) > 0 && (best == nil || asked[n.machine] > asked[best.machine]) {
 			best = n
 		}
 	}
 	if best == nil {
-		return clock.Input{}
+		return "", clock.Anchor{}, nil
 	}
-	b := best.brackets[0]
-	return clock.Input{Reference: best.name, Anchor: clock.Anchor{
-		Raw: b.Raw0 + (b.Raw1-b.Raw0)/2, Realtime: b.Realtime, Width: int64(b.Raw1 - b.Raw0),
-	}}
+	return best.machine, clock.AnchorOf(best.brackets[0]), nil
 }
 
 // judge finds the stretches in which a node's agent was dead, and writes them

@@ -101,6 +101,17 @@ func CleanName(s string) string {
 	return s
 }
 
+// PartName is the name of the directory of a node's further sampler, which sees
+// GPUs that the first does not. CleanName leaves no plus sign, so NodeOf finds
+// the node again.
+func PartName(node, part string) string { return node + "+" + CleanName(part) }
+
+// NodeOf returns the node that a directory below nodes belongs to.
+func NodeOf(dir string) string {
+	node, _, _ := strings.Cut(dir, "+")
+	return node
+}
+
 // ErrNoRun says that no run was found where one was looked for.
 var ErrNoRun = errors.New("no gswarm run here")
 

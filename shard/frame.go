@@ -28,7 +28,7 @@ type frameKind uint8
 
 const (
 	kindMeta   frameKind = 1 // SpoolMeta as JSON, the first frame
-	kindSchema frameKind = 2 // a table's IPC schema message
+	kindSchema frameKind = 2 // a table's columns as JSON
 	kindRows   frameKind = 3 // an IPC record batch message
 	kindEnd    frameKind = 4 // End as JSON, the last frame of a spool that was ended
 )
@@ -49,7 +49,7 @@ type frame struct {
 	rowsBefore uint64
 	// tMin and tMax are the least and greatest t_raw_ns of the rows.
 	tMin, tMax int64
-	// schema is the CRC32C of the schema message that the rows need.
+	// schema is the CRC32C of the payload of the schema frame that the rows need.
 	schema  uint32
 	kind    frameKind
 	codec   uint8

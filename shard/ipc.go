@@ -3,6 +3,7 @@ package shard
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -13,6 +14,7 @@ import (
 	"github.com/apache/arrow/go/v15/arrow/array"
 	"github.com/apache/arrow/go/v15/arrow/ipc"
 	"github.com/apache/arrow/go/v15/arrow/memory"
+
 	"github.com/gswarm/gswarm/table"
 )
 
@@ -21,15 +23,15 @@ import (
 type encoder struct {
 	table   *table.Table
 	schema  *arrow.Schema
-	message []byte // the schema's own
-	crc     uint32
+	fields  []byte // the schema's frame
+	crc     uint32 // of fields
+	message []byte // the schema as IPC has it
 	out     bytes.Buffer
 	w       *ipc.Writer
 	started bool
 
-	cols    []columnBuffers
-	buffers [][]*memory.Buffer
-	arrays  []arrow.Array
+	cols   []columnBuffers
+	arrays []arrow.Array
 }
 
 // columnBuffers is the memory behind one column's array.
@@ -47,7 +49,10 @@ func newEncoder(t *table.Table) (*encoder, error) {
 	if e.message, err = schemaMessage(e.schema); err != nil {
 		return nil, err
 	}
-	e.crc = crc32.Checksum(e.message, castagnoli)
+	if e.fields, err = json.Marshal(fieldsOf(t)); err != nil {
+		return nil, err
+	}
+	e.crc = crc32.Checksum(e.fields, castagnoli)
 	e.cols = make([]columnBuffers, len(t.Columns))
 	e.arrays = make([]arrow.Array, len(t.Columns))
 	e.w = ipc.NewWriter(&e.out, ipc.WithSchema(e.schema))
@@ -77,7 +82,7 @@ func (e *encoder) encode(b *table.Batch, from, to int) ([]byte, error) {
 	msg := e.out.Bytes()
 	if !e.started {
 		// The stream's first write brings the schema along; the spool
-		// has it in a frame of its own.
+		// has it in a frame and a form of its own.
 		msg, e.started = msg[len(e.message):], true
 	}
 	return msg, nil
@@ -164,25 +169,32 @@ type decoder struct {
 	source []int
 	// extra are the fields that the table does not know.
 	extra []string
-	nulls *table.Batch
 }
 
 func newDecoder(t *table.Table, schema []byte) (d *decoder, err error) {
 	defer guard(&err)
-	if err := checkMessage(schema, len(schema)); err != nil {
+	var fields []field
+	if err := json.Unmarshal(schema, &fields); err != nil {
+		return nil, fmt.Errorf("reading the schema: %w", err)
+	}
+	sc, err := schemaOf(fields)
+	if err != nil {
 		return nil, err
 	}
-	d = &decoder{table: t, nulls: table.NewBatch(t, 0)}
-	d.feed.Reset(schema)
+	msg, err := schemaMessage(sc)
+	if err != nil {
+		return nil, err
+	}
+	d = &decoder{table: t}
+	d.feed.Reset(msg)
 	d.mem.left = allocSlack
 	if d.r, err = ipc.NewReader(&d.feed, ipc.WithAllocator(&d.mem)); err != nil {
 		return nil, err
 	}
-	fields := d.r.Schema().Fields()
 	d.source = make([]int, len(t.Columns))
 	for i, c := range t.Columns {
 		d.source[i] = -1
-		for j, f := range fields {
+		for j, f := range sc.Fields() {
 			if f.Name != c.Name {
 				continue
 			}
@@ -227,7 +239,8 @@ func checkMessage(msg []byte, limit int) error {
 	return nil
 }
 
-// allocSlack is what a decoder may allocate beyond the length of its input.
+// allocSlack is what a decoder may allocate beyond a few times the length of its
+// input: the library copies a message's body and then each column of it.
 const allocSlack = 1 << 20
 
 // decode appends the message's rows to b.
@@ -243,7 +256,7 @@ func (d *decoder) decode(msg []byte, rows int, b *table.Batch) (err error) {
 		return err
 	}
 	d.feed.Reset(msg)
-	d.mem.left = int64(len(msg)) + allocSlack
+	d.mem.left = 4*int64(len(msg)) + allocSlack
 	if !d.r.Next() {
 		if err := d.r.Err(); err != nil {
 			return err
@@ -254,10 +267,7 @@ func (d *decoder) decode(msg []byte, rows int, b *table.Batch) (err error) {
 	if rec.NumRows() != int64(rows) {
 		return fmt.Errorf("%d rows where the frame says %d", rec.NumRows(), rows)
 	}
-	for d.nulls.Rows() < rows {
-		d.nulls.Append()
-	}
-	b.AppendRange(d.nulls, 0, rows)
+	b.AppendNulls(rows)
 	for i, src := range d.source {
 		if src < 0 {
 			continue

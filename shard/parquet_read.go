@@ -14,6 +14,7 @@ import (
 	"github.com/apache/arrow/go/v15/parquet/compress"
 	"github.com/apache/arrow/go/v15/parquet/file"
 	"github.com/apache/arrow/go/v15/parquet/metadata"
+
 	"github.com/gswarm/gswarm/table"
 )
 
@@ -202,7 +203,7 @@ func (p *parquetFile) verify() error {
 		return nil
 	}
 	h := crc32.New(castagnoli)
-	if _, err := io.CopyBuffer(h, io.NewSectionReader(p.r, 0, p.data), make([]byte, 256<<10)); err != nil {
+	if _, err := io.CopyBuffer(h, io.NewSectionReader(p.r, 0, p.data), make([]byte, min(p.data, 256<<10))); err != nil {
 		return fmt.Errorf("reading %s: %w", p.path, err)
 	}
 	if h.Sum32() != p.sum {
@@ -222,7 +223,7 @@ func (p *parquetFile) readGroup(t *table.Table, i int, fn func(*table.Batch) err
 	if err != nil {
 		return &CorruptError{Path: p.path, Err: err}
 	}
-	b := table.NewBatch(t, readRows)
+	b := table.NewBatch(t, int(min(p.groups[i].rows, readRows)))
 	for left := p.groups[i].rows; left > 0; left -= int64(b.Rows()) {
 		b.Reset()
 		if err := g.next(b, int(min(left, readRows))); err != nil {
@@ -242,7 +243,6 @@ const readRows = 8192
 type groupReader struct {
 	table   *table.Table
 	columns []file.ColumnChunkReader // nil where the file lacks the column
-	nulls   *table.Batch
 	levels  []int16
 	int64s  []int64
 	int32s  []int32
@@ -254,13 +254,11 @@ type groupReader struct {
 func (p *parquetFile) openGroup(t *table.Table, i int) (g *groupReader, err error) {
 	defer guard(&err)
 	p.mem.left = memoryFor(p.size)
+	n := min(p.groups[i].rows, readRows)
 	g = &groupReader{
-		table: t, columns: make([]file.ColumnChunkReader, len(t.Columns)), nulls: table.NewBatch(t, readRows),
-		levels: make([]int16, readRows), int64s: make([]int64, readRows), int32s: make([]int32, readRows),
-		float64: make([]float64, readRows), float32: make([]float32, readRows), texts: make([]parquet.ByteArray, readRows),
-	}
-	for range readRows {
-		g.nulls.Append()
+		table: t, columns: make([]file.ColumnChunkReader, len(t.Columns)),
+		levels: make([]int16, n), int64s: make([]int64, n), int32s: make([]int32, n),
+		float64: make([]float64, n), float32: make([]float32, n), texts: make([]parquet.ByteArray, n),
 	}
 	sc := p.pq.MetaData().Schema
 	rg := p.pq.RowGroup(i)
@@ -314,7 +312,7 @@ func physicalFits(from parquet.Type, to table.Type) bool {
 // next appends the next n rows to b, which is empty.
 func (g *groupReader) next(b *table.Batch, n int) (err error) {
 	defer guard(&err)
-	b.AppendRange(g.nulls, 0, n)
+	b.AppendNulls(n)
 	for i, r := range g.columns {
 		if r == nil {
 			continue

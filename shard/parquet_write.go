@@ -12,16 +12,15 @@ import (
 	"path/filepath"
 	"sort"
 
-	"github.com/apache/arrow/go/v15/arrow"
-	"github.com/apache/arrow/go/v15/arrow/array"
 	"github.com/apache/arrow/go/v15/arrow/memory"
 	"github.com/apache/arrow/go/v15/parquet"
 	"github.com/apache/arrow/go/v15/parquet/compress"
 	"github.com/apache/arrow/go/v15/parquet/file"
 	"github.com/apache/arrow/go/v15/parquet/metadata"
 	"github.com/apache/arrow/go/v15/parquet/schema"
-	"github.com/gswarm/gswarm/table"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/gswarm/gswarm/table"
 )
 
 // Keys of the key-value metadata that every Parquet file of gswarm's has.
@@ -91,6 +90,14 @@ var parquetMagic = []byte("PAR1")
 // CreateParquet begins a Parquet file of t's rows. The metadata kv is kept in
 // the file beside gswarm's own.
 func CreateParquet(path string, t *table.Table, kv map[string]string) (*ParquetWriter, error) {
+	// The name does not end in .parquet, so no reader takes it for a file.
+	tmp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d.tmp", filepath.Base(path), os.Getpid()))
+	return createParquet(path, tmp, t, kv)
+}
+
+// createParquet is CreateParquet that writes to tmp meanwhile, which may be
+// path itself.
+func createParquet(path, tmp string, t *table.Table, kv map[string]string) (*ParquetWriter, error) {
 	sc, err := parquetSchema(t)
 	if err != nil {
 		return nil, err
@@ -118,9 +125,7 @@ func CreateParquet(path string, t *table.Table, kv map[string]string) (*ParquetW
 	if err != nil {
 		return nil, err
 	}
-	w := &ParquetWriter{path: path, table: t, schema: sc, zstd: enc, rows: table.NewBatch(t, 0)}
-	// The name does not end in .parquet, so no reader takes it for a file.
-	w.tmp = filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d.tmp", filepath.Base(path), os.Getpid()))
+	w := &ParquetWriter{path: path, tmp: tmp, table: t, schema: sc, zstd: enc, rows: table.NewBatch(t, 0)}
 	for e := range w.props {
 		w.props[e] = writerProperties(encoding(e))
 	}
@@ -268,7 +273,17 @@ func (w *ParquetWriter) Cut() (err error) {
 // one for every page.
 type pager struct {
 	file.PageWriter
-	w *ParquetWriter
+	w    *ParquetWriter
+	meta *metadata.ColumnChunkMetaDataBuilder
+}
+
+// Close ends the column chunk. The library claims that it counted the distinct
+// values and found none.
+func (p *pager) Close(hasDict, fallback bool) error {
+	if st := p.meta.Contents().MetaData.Statistics; st != nil {
+		st.DistinctCount = nil
+	}
+	return p.PageWriter.Close(hasDict, fallback)
 }
 
 func (p *pager) Compress(_ *bytes.Buffer, src []byte) []byte {
@@ -306,7 +321,7 @@ func (w *ParquetWriter) column(meta *metadata.ColumnChunkMetaDataBuilder, i int)
 	if err != nil {
 		return 0, err
 	}
-	cw := file.NewColumnChunkWriter(meta, &pager{base, w}, w.props[e])
+	cw := file.NewColumnChunkWriter(meta, &pager{base, w, meta}, w.props[e])
 	if distinct != nil {
 		err = distinct.write(cw.(*file.ByteArrayColumnChunkWriter), c.Required)
 	} else {
@@ -375,98 +390,6 @@ func pick[D, S int32 | int64 | float32 | float64](dst []D, src []S, valid []bool
 	return dst
 }
 
-// dictionary is a string column as a dictionary and indices into it.
-type dictionary struct {
-	values  []string
-	indices []int32
-	valid   []bool
-	nulls   int
-}
-
-// newDictionary returns nil where the values repeat too little to gain by it.
-func newDictionary(b *table.Batch, i int) *dictionary {
-	texts := b.Strings(i)
-	d := &dictionary{indices: make([]int32, len(texts)), valid: b.Valid(i)}
-	index := make(map[string]int32)
-	last, lastIndex := "", int32(-1)
-	for r, s := range texts {
-		if !d.valid[r] {
-			d.nulls++
-			continue
-		}
-		if s != last || lastIndex < 0 {
-			n, ok := index[s]
-			if !ok {
-				n = int32(len(d.values))
-				index[s] = n
-				d.values = append(d.values, s)
-				if len(d.values) > 1<<16 || len(d.values) > 64 && len(d.values) > len(texts)/2 {
-					return nil
-				}
-			}
-			last, lastIndex = s, n
-		}
-		d.indices[r] = lastIndex
-	}
-	if len(d.values) == 0 {
-		return nil
-	}
-	return d
-}
-
-// dictionaryEncoder is the part of the library's encoder that takes a whole
-// dictionary; its own type is internal to the library.
-type dictionaryEncoder interface {
-	PutDictionary(arrow.Array) error
-}
-
-func (d *dictionary) write(cw *file.ByteArrayColumnChunkWriter, required bool) error {
-	enc, ok := cw.CurrentEncoder().(dictionaryEncoder)
-	if !ok {
-		return errors.New("the column writer takes no dictionary")
-	}
-	sb := array.NewStringBuilder(memory.DefaultAllocator)
-	defer sb.Release()
-	sb.AppendValues(d.values, nil)
-	values := sb.NewArray()
-	defer values.Release()
-	if err := enc.PutDictionary(values); err != nil {
-		return err
-	}
-	// WriteDictIndices leaves the statistics to its caller.
-	texts := make([]parquet.ByteArray, len(d.values))
-	for i, v := range d.values {
-		texts[i] = parquet.ByteArray(v)
-	}
-	if st, ok := cw.PageStatistics().(*metadata.ByteArrayStatistics); ok {
-		st.Update(texts, int64(d.nulls))
-		// Update counted each distinct value once.
-		if more := int64(len(d.indices) - d.nulls - len(d.values)); more > 0 {
-			st.IncNumValues(more)
-		}
-	}
-	var levels []int16
-	if !required {
-		levels = make([]int16, len(d.valid))
-		for r, v := range d.valid {
-			if v {
-				levels[r] = 1
-			}
-		}
-	} else if d.nulls > 0 {
-		return errors.New("the column must not be null and is")
-	}
-	bufs := []*memory.Buffer{nil, memory.NewBufferBytes(arrow.Int32Traits.CastToBytes(d.indices))}
-	if d.nulls > 0 {
-		bufs[0] = memory.NewBufferBytes(packBits(nil, d.valid))
-	}
-	data := array.NewData(arrow.PrimitiveTypes.Int32, len(d.indices), bufs, nil, d.nulls, 0)
-	defer data.Release()
-	indices := array.MakeFromData(data)
-	defer indices.Release()
-	return cw.WriteDictIndices(indices, levels, nil)
-}
-
 // The trailer stands between the last column chunk and the footer, where
 // Parquet's readers do not look: it sums the bytes before it and the footer
 // behind it, which Parquet itself leaves unchecked.
@@ -520,6 +443,9 @@ func (w *ParquetWriter) Close() (err error) {
 	if err := f.Close(); err != nil {
 		os.Remove(w.tmp)
 		return fmt.Errorf("closing %s: %w", w.path, err)
+	}
+	if w.tmp == w.path {
+		return nil
 	}
 	if err := os.Rename(w.tmp, w.path); err != nil {
 		os.Remove(w.tmp)

@@ -8,8 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/gswarm/gswarm/table"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/gswarm/gswarm/table"
 )
 
 // spool is a spool as a reader sees it: an index of its good frames. The rows
@@ -295,8 +296,8 @@ func (s *spool) decoder(t *table.Table, crc uint32) (*decoder, error) {
 	if d := s.decoders[key]; d != nil {
 		return d, nil
 	}
-	msg := s.schemas[crc]
-	if msg == nil {
+	fields := s.schemas[crc]
+	if fields == nil {
 		enc, err := newEncoder(t)
 		if err != nil {
 			return nil, err
@@ -304,9 +305,9 @@ func (s *spool) decoder(t *table.Table, crc uint32) (*decoder, error) {
 		if enc.crc != crc {
 			return nil, fmt.Errorf("the schema of table %s is lost", t.Name)
 		}
-		msg = enc.message
+		fields = enc.fields
 	}
-	d, err := newDecoder(t, msg)
+	d, err := newDecoder(t, fields)
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", t.Name, err)
 	}

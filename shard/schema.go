@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow/go/v15/arrow/ipc"
 	"github.com/apache/arrow/go/v15/parquet"
 	"github.com/apache/arrow/go/v15/parquet/schema"
+
 	"github.com/gswarm/gswarm/table"
 )
 
@@ -65,6 +66,40 @@ func schemaMessage(s *arrow.Schema) ([]byte, error) {
 		return nil, fmt.Errorf("encoding the schema: %w", err)
 	}
 	return buf.Bytes()[:buf.Len()-eosLen], nil
+}
+
+// field is a column as a spool's schema frame has it. The frame holds no IPC
+// message: the library's schema decoder believes the lengths that it reads, and
+// a wrong one cannot be recovered from.
+type field struct {
+	Name     string `json:"name"`
+	Type     string `json:"type"`
+	Required bool   `json:"required,omitempty"`
+}
+
+func fieldsOf(t *table.Table) []field {
+	out := make([]field, len(t.Columns))
+	for i, c := range t.Columns {
+		out[i] = field{Name: c.Name, Type: c.Type.String(), Required: c.Required}
+	}
+	return out
+}
+
+// schemaOf is the reverse of fieldsOf, as far as Arrow goes.
+func schemaOf(fields []field) (*arrow.Schema, error) {
+	out := make([]arrow.Field, len(fields))
+	for i, f := range fields {
+		out[i] = arrow.Field{Name: f.Name, Nullable: !f.Required}
+		for t := table.Int64; t <= table.Timestamp; t++ {
+			if t.String() == f.Type {
+				out[i].Type = arrowType(t)
+			}
+		}
+		if out[i].Type == nil {
+			return nil, fmt.Errorf("column %s has the unknown type %q: use the gswarm that wrote it, or a newer one", f.Name, f.Type)
+		}
+	}
+	return arrow.NewSchema(out, nil), nil
 }
 
 // arrowSchemaKey is the key under which Arrow's readers look for the schema

@@ -3,6 +3,8 @@ package shard
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/gswarm/gswarm/table"
@@ -44,4 +46,48 @@ func BenchmarkAppend(b *testing.B) {
 			b.ReportMetric(float64(f.n-start)/float64(b.N*rows), "B/row")
 		})
 	}
+}
+
+// BenchmarkSeal seals five minutes of a node of eight GPUs.
+func BenchmarkSeal(b *testing.B) {
+	dir := b.TempDir()
+	path := filepath.Join(dir, "spool-1")
+	b.ReportAllocs()
+	var in, out int64
+	for range b.N {
+		b.StopTimer()
+		s, err := CreateSpool(path, SpoolMeta{Node: "n1"})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for sec := range 300 {
+			s.Append(gpuRows(sec*80, 80))
+			s.Append(hostRows(sec, 1))
+			if err := s.Flush(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		in = s.Size()
+		if err := s.End(1, EndTile); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		files, err := Seal(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		out = 0
+		for _, f := range files {
+			st, err := os.Stat(f)
+			if err != nil {
+				b.Fatal(err)
+			}
+			out += st.Size()
+			os.Remove(f)
+		}
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(in)/24300, "spoolB/row")
+	b.ReportMetric(float64(out)/24300, "shardB/row")
 }

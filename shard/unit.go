@@ -83,7 +83,7 @@ func (nd *Node) Read(u Unit, t *table.Table, fn func(*table.Batch) error) error 
 	if fnErr != nil {
 		return fnErr
 	}
-	nd.noteExtra(u.shard)
+	nd.noteExtra(filepath.Base(u.shard.path), u.shard.extra)
 	if err != nil {
 		nd.unreadable(u, t, err)
 	}
@@ -111,9 +111,9 @@ func (nd *Node) unreadable(u Unit, t *table.Table, err error) {
 	nd.lose(l)
 }
 
-func (nd *Node) noteExtra(p *parquetFile) {
-	for _, c := range p.extra {
-		note := fmt.Sprintf("%s: the column %s is of a newer gswarm and left out", filepath.Base(p.path), c)
+func (nd *Node) noteExtra(file string, columns []string) {
+	for _, c := range columns {
+		note := fmt.Sprintf("%s: the column %s is of a newer gswarm and left out", file, c)
 		if !slices.Contains(nd.notes, note) {
 			nd.notes = append(nd.notes, note)
 		}
@@ -127,6 +127,11 @@ func (nd *Node) readFrames(u Unit, t *table.Table, fn func(*table.Batch) error) 
 			l := undecodable(ref, err)
 			l.File = u.set.name("")
 			nd.lose(l)
+		}
+	}
+	for key, d := range u.set.spool.decoders {
+		if key.table == t.Name {
+			nd.noteExtra(u.set.name(""), d.extra)
 		}
 	}
 	if b.Rows() == 0 {

@@ -1,5 +1,7 @@
 package table
 
+import "slices"
+
 // Batch holds rows of one table, column by column. It is filled by one
 // goroutine at a time and reused by Reset: after warm-up it allocates nothing
 // but the strings that the caller makes.
@@ -82,6 +84,31 @@ func (b *Batch) Append() Row {
 	}
 	b.rows++
 	return Row{b: b, i: b.rows - 1}
+}
+
+// AppendNulls adds n rows whose values are all null, for a caller that fills
+// them column by column through Ints, Floats, Strings and Valid.
+func (b *Batch) AppendNulls(n int) {
+	for i := range b.cols {
+		c := &b.cols[i]
+		c.valid = extend(c.valid, n)
+		switch b.Table.Columns[i].Type {
+		case String:
+			c.strings = extend(c.strings, n)
+		case Float32, Float64:
+			c.floats = extend(c.floats, n)
+		default:
+			c.ints = extend(c.ints, n)
+		}
+	}
+	b.rows += n
+}
+
+// extend lengthens s by n zero values.
+func extend[T any](s []T, n int) []T {
+	s = slices.Grow(s, n)[:len(s)+n]
+	clear(s[len(s)-n:])
+	return s
 }
 
 // AppendBatch adds all rows of o, which must be of the same table.

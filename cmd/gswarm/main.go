@@ -12,9 +12,10 @@ import (
 	"os/signal"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/gswarm/gswarm/launcher"
 	"github.com/gswarm/gswarm/rundir"
-	"github.com/spf13/cobra"
 )
 
 // version is set by the linker.
@@ -119,7 +120,18 @@ wrap ends as the wrapped command ends.`,
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
 	root.SetVersionTemplate("gswarm {{.Version}}\n")
-	root.AddCommand(a.wrapCommand(), a.agentCommand(), a.mergeCommand(), a.infoCommand())
+	root.AddCommand(a.wrapCommand(), a.agentCommand(), a.mergeCommand(), a.infoCommand(),
+		a.verifyCommand(), a.exportCommand(), a.clocksCommand())
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() != "completion" {
+			continue
+		}
+		c.Example = "  source <(gswarm completion bash)"
+		for _, shell := range c.Commands() {
+			shell.Example = "  gswarm completion " + shell.Name() + " > FILE"
+		}
+	}
 	return root
 }
 

@@ -9,9 +9,10 @@ import (
 	"sort"
 	"time"
 
-	"github.com/gswarm/gswarm/merge"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/gswarm/gswarm/merge"
 )
 
 func (a *app) mergeCommand() *cobra.Command {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,12 +21,14 @@ const settingsFile = "gswarm.yaml"
 type settings struct {
 	Out                  string
 	Interval, Tile, Sync time.Duration
-	Ports                string
-	Quiet, Strict        bool
+	Ports, GPUs          string
+	Budget               time.Duration
+	// ProcessUtil is dear and therefore asked for.
+	ProcessUtil, Quiet, Strict bool
 }
 
 func defaultSettings() *settings {
-	return &settings{Interval: 100 * time.Millisecond, Tile: defaultTile}
+	return &settings{Interval: 100 * time.Millisecond, Tile: defaultTile, GPUs: "all", Budget: 500 * time.Microsecond}
 }
 
 // flags declares the flags; their names are the keys of the YAML file.
@@ -35,6 +38,9 @@ func (s *settings) flags(f *pflag.FlagSet) {
 	f.DurationVar(&s.Tile, "tile", s.Tile, "stretch of time that is sealed into one shard")
 	f.DurationVar(&s.Sync, "sync", s.Sync, "time between syncs of the spool to disk (default 1s, on shared filesystems 30s)")
 	f.StringVar(&s.Ports, "ports", s.Ports, "ports that the head may use, `LO-HI` (default any)")
+	f.StringVar(&s.GPUs, "gpus", s.GPUs, "`GPUS` to sample: all that can be seen, those of the job, or a list of ordinals and UUIDs")
+	f.DurationVar(&s.Budget, "budget", s.Budget, "driver time that each GPU may cost per interval, averaged over a minute")
+	f.BoolVar(&s.ProcessUtil, "gpu-process-util", s.ProcessUtil, "also read the SM use of each process, which costs the driver 2.5 ms")
 	f.BoolVarP(&s.Quiet, "quiet", "q", s.Quiet, "leave out the closing line")
 	f.BoolVar(&s.Strict, "strict", s.Strict, "do not start the command if it cannot be sampled")
 }
@@ -58,7 +64,9 @@ func (s *settings) load(f *pflag.FlagSet, file string, env []string) (notes []st
 			notes = append(notes, fmt.Sprintf("the variable %s is none of gswarm's settings", name))
 			continue
 		}
-		fromEnv[flag] = value
+		if value != "" {
+			fromEnv[flag] = value
+		}
 	}
 	f.VisitAll(func(flag *pflag.Flag) {
 		value, ok := fromEnv[flag.Name]
@@ -89,8 +97,13 @@ func (s *settings) check() error {
 		return fmt.Errorf("--interval %s: the most is 1m", s.Interval)
 	case s.Tile < time.Second || s.Tile > 24*time.Hour:
 		return fmt.Errorf("--tile %s: must lie between 1s and 24h", s.Tile)
+	case s.Budget < time.Microsecond || s.Budget > time.Minute:
+		return fmt.Errorf("--budget %s: must lie between 1us and 1m", s.Budget)
 	case s.Sync < 0:
 		return fmt.Errorf("--sync %s: must not be negative", s.Sync)
+	}
+	if _, err := chooseGPUs(s.GPUs, nil); err != nil {
+		return err
 	}
 	return nil
 }
@@ -101,6 +114,7 @@ func (s *settings) record() map[string]string {
 	if s.Sync > 0 {
 		m["sync"] = s.Sync.String()
 	}
+	m["gpus"], m["budget"], m["gpu-process-util"] = s.GPUs, s.Budget.String(), strconv.FormatBool(s.ProcessUtil)
 	if s.Ports != "" {
 		m["ports"] = s.Ports
 	}

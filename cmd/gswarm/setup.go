@@ -22,12 +22,17 @@ func (a *app) agentSetup(cfg control.AgentConfig) rankagent.Setup {
 	if cfg.SkewOffset != 0 || cfg.SkewPPM != 0 {
 		source = clock.Skewed{Source: source, OffsetNS: int64(cfg.SkewOffset), PPM: cfg.SkewPPM}
 	}
-	if node := (launcher.Process{Env: a.env}).Getenv("SLURMD_NODENAME"); node != "" {
-		cfg.Node = rundir.CleanName(node)
+	if cfg.Head != nil {
+		// One configuration went to all nodes of the agents' step.
+		if node := (launcher.Process{Env: a.env}).Getenv("SLURMD_NODENAME"); node != "" {
+			cfg.Node = rundir.CleanName(node)
+		} else {
+			cfg.Node = rundir.CleanName(a.host)
+		}
 	}
 	s := rankagent.Setup{
 		Config: cfg, Version: version, Clock: source, Host: a.host,
-		Machine: machineID(), BootID: bootID(), GPUs: launcher.VisibleGPUs(),
+		Machine: machineID(), BootID: bootID(), GPUs: launcher.VisibleGPUs(cfg.GPUNodes),
 		Listening: func() {},
 		JobAlive: func() bool {
 			if cfg.JobVar[0] == "" {
@@ -61,7 +66,15 @@ func hostOpener(env []string) rankagent.Opener {
 
 func gpuOpener(cfg control.AgentConfig, source clock.Source) rankagent.Opener {
 	return rankagent.Opener{Name: "gpu", Open: func(rankagent.Out) (rankagent.Opened, error) {
-		d, err := gpu.Open(gpu.Options{LibraryPath: cfg.NVML, Clock: source, Interval: cfg.Interval})
+		chosen, err := chooseGPUs(cfg.GPU.Which, os.Getenv)
+		var d *gpu.Driver
+		if err == nil {
+			d, err = gpu.Open(gpu.Options{
+				LibraryPath: cfg.NVML, Clock: source, Interval: cfg.Interval,
+				Budget: cfg.GPU.Budget, ProcessUtil: cfg.GPU.ProcessUtil, Select: chosen,
+				RankOf: func(pid int) int { return rank.Of("/proc", pid, cfg.JobVar) },
+			})
+		}
 		if err != nil {
 			why := err.Error()
 			// Missing says so in the data as well, with its reason.

@@ -6,9 +6,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/gswarm/gswarm/control"
 	"github.com/gswarm/gswarm/launcher"
-	"github.com/spf13/cobra"
 )
 
 // defaultTile is the stretch of time that one shard holds.
@@ -16,7 +17,7 @@ const defaultTile = 5 * time.Minute
 
 func (a *app) wrapCommand() *cobra.Command {
 	s := defaultSettings()
-	var config, nvml string
+	var config, nvml, gpuNodes string
 	var skewOffset time.Duration
 	var skewPPM float64
 	cmd := &cobra.Command{
@@ -56,7 +57,8 @@ Settings come from the flags, GSWARM_* variables (GSWARM_INTERVAL=50ms),
 				Command: args, Out: s.Out, Interval: s.Interval, Tile: s.Tile, Sync: s.Sync,
 				Ports: ports, Quiet: s.Quiet, Strict: s.Strict,
 				Agent: agentProgram(), Version: version, Config: s.record(), Notes: notes,
-				NVML: nvml, SkewOffset: skewOffset, SkewPPM: skewPPM,
+				GPU:      control.GPUConfig{Which: s.GPUs, Budget: s.Budget, ProcessUtil: s.ProcessUtil},
+				GPUNodes: gpuNodes, NVML: nvml, SkewOffset: skewOffset, SkewPPM: skewPPM,
 			}, p)
 			if err != nil {
 				return err
@@ -68,9 +70,10 @@ Settings come from the flags, GSWARM_* variables (GSWARM_INTERVAL=50ms),
 	s.flags(cmd.Flags())
 	cmd.Flags().StringVar(&config, "config", "", "read settings from this YAML `FILE` instead of ./gswarm.yaml")
 	cmd.Flags().StringVar(&nvml, "x-nvml", "", "path of the NVML library")
+	cmd.Flags().StringVar(&gpuNodes, "x-gpu-nodes", launcher.GPUNodes, "pattern of the GPUs' device nodes")
 	cmd.Flags().DurationVar(&skewOffset, "x-skew-offset", 0, "falsify the raw clock")
 	cmd.Flags().Float64Var(&skewPPM, "x-skew-ppm", 0, "falsify the raw clock's rate")
-	for _, name := range []string{"x-nvml", "x-skew-offset", "x-skew-ppm"} {
+	for _, name := range []string{"x-nvml", "x-gpu-nodes", "x-skew-offset", "x-skew-ppm"} {
 		cmd.Flags().MarkHidden(name) //nolint:errcheck // the flags exist: they were just made
 	}
 	// What follows the command's name is the command's, flags and all.

@@ -35,7 +35,10 @@ type Driver struct {
 	selected []bool
 	infos    []Info
 	plan     []CallCost
-	gate     gate
+	// rankOf and processUtil are as in Options.
+	rankOf      func(pid int) int
+	processUtil bool
+	gate        gate
 }
 
 // Devices returns all GPUs that the driver shows to this process, in order of
@@ -46,28 +49,49 @@ func (d *Driver) Devices() []Info { return d.infos }
 // Plan returns what each call cost on each GPU when Open tried it.
 func (d *Driver) Plan() []CallCost { return d.plan }
 
-// Sources returns new sources for the selected GPUs: for each one for the
-// cheap set and one for GPM. They know nothing of each other, so that a call
-// that hangs holds up its own source only.
+// Sources returns new sources for the selected GPUs, one for each kind of
+// reading of each GPU, and two for all of them: what the driver tells of its own
+// accord, and a watch. A call that hangs holds up its own source only, and has
+// the watch fence off its GPU.
 func (d *Driver) Sources() []rankagent.Source {
 	var all []rankagent.Source
-	for i, dev := range d.devices {
-		if d.selected[i] {
-			all = append(all, newCheap(dev))
+	each := func(f func(dev *device) rankagent.Source) {
+		for i, dev := range d.devices {
+			if d.selected[i] {
+				if s := f(dev); s != nil {
+					all = append(all, s)
+				}
+			}
 		}
 	}
-	for i, dev := range d.devices {
-		if d.selected[i] {
-			all = append(all, newActivity(dev))
+	whole := func(f func(dev *device) rankagent.Source) func(dev *device) rankagent.Source {
+		return func(dev *device) rankagent.Source {
+			if dev.parent != nil {
+				return nil // a MIG instance has none of its own
+			}
+			return f(dev)
 		}
 	}
-	return all
+	for _, dev := range d.devices {
+		dev.lanes = nil
+	}
+	each(func(dev *device) rankagent.Source { return newCheap(dev) })
+	each(func(dev *device) rankagent.Source { return newActivity(dev) })
+	each(whole(func(dev *device) rankagent.Source { return newPower(dev) }))
+	each(whole(func(dev *device) rankagent.Source { return newCounters(dev) }))
+	each(whole(func(dev *device) rankagent.Source { return newEnergy(dev) }))
+	each(func(dev *device) rankagent.Source { return newProcesses(dev) })
+	return append(all, newEvents(d), newWatch(d))
 }
 
 // Close ends NVML. It returns within 100 ms: where a read is stuck in the
-// driver it leaves NVML as it is, for the end of the process to clean up.
+// driver it leaves NVML as it is, for the end of the process to clean up. A
+// second Close does nothing.
 func (d *Driver) Close() error {
-	if !d.gate.shut(drainTimeout) {
+	if d.gate.closed.Swap(true) {
+		return nil
+	}
+	if !d.gate.drain(d.clock, drainTimeout) {
 		return errors.New("closing NVML: a call is still stuck in the driver; left as it is")
 	}
 	done := make(chan nvml.Return, 1)
@@ -86,7 +110,7 @@ func (d *Driver) Close() error {
 }
 
 // gate knows how many goroutines are in the driver and turns newcomers away
-// once it is shut.
+// once it is closed.
 type gate struct {
 	inside atomic.Int64
 	closed atomic.Bool
@@ -104,15 +128,14 @@ func (g *gate) enter() bool {
 
 func (g *gate) leave() { g.inside.Add(-1) }
 
-// shut closes the gate and says whether everyone was out within the timeout.
-func (g *gate) shut(timeout time.Duration) bool {
-	g.closed.Store(true)
-	const step = time.Millisecond
-	for waited := time.Duration(0); g.inside.Load() != 0; waited += step {
-		if waited >= timeout {
+// drain says whether everyone was out within the timeout.
+func (g *gate) drain(c clock.Source, timeout time.Duration) bool {
+	deadline := c.Now() + clock.NodeTime(timeout)
+	for g.inside.Load() != 0 {
+		if c.Now() >= deadline {
 			return false
 		}
-		time.Sleep(step)
+		time.Sleep(time.Millisecond)
 	}
 	return true
 }

@@ -18,7 +18,7 @@ const (
 	fnShutdown function = iota
 	fnCount
 	fnHandle
-	fnHandleByUUID
+	fnHandleByPCI
 	fnUUID
 	fnPCI
 	fnName
@@ -45,6 +45,20 @@ const (
 	fnGPMFree
 	fnGPMGet
 	fnGPMMetrics
+	fnGPMMIGGet
+	fnSamples
+	fnEnergy
+	fnECC
+	fnRemapped
+	fnProcesses
+	fnProcessUtil
+	fnEventSet
+	fnEventTypes
+	fnEventRegister
+	fnEventWait
+	fnMIGCount
+	fnMIGHandle
+	fnMIGInstance
 	functions
 )
 
@@ -54,7 +68,7 @@ var symbols = [functions][]string{
 	fnShutdown:         {"nvmlShutdown"},
 	fnCount:            {"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"},
 	fnHandle:           {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"},
-	fnHandleByUUID:     {"nvmlDeviceGetHandleByUUID"},
+	fnHandleByPCI:      {"nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetHandleByPciBusId"},
 	fnUUID:             {"nvmlDeviceGetUUID"},
 	fnPCI:              {"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"},
 	fnName:             {"nvmlDeviceGetName"},
@@ -81,11 +95,27 @@ var symbols = [functions][]string{
 	fnGPMFree:          {"nvmlGpmSampleFree"},
 	fnGPMGet:           {"nvmlGpmSampleGet"},
 	fnGPMMetrics:       {"nvmlGpmMetricsGet"},
+	fnGPMMIGGet:        {"nvmlGpmMigSampleGet"},
+	fnSamples:          {"nvmlDeviceGetSamples"},
+	fnEnergy:           {"nvmlDeviceGetTotalEnergyConsumption"},
+	fnECC:              {"nvmlDeviceGetTotalEccErrors"},
+	fnRemapped:         {"nvmlDeviceGetRemappedRows"},
+	fnProcesses:        {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses"},
+	fnProcessUtil:      {"nvmlDeviceGetProcessUtilization"},
+	fnEventSet:         {"nvmlEventSetCreate"},
+	fnEventTypes:       {"nvmlDeviceGetSupportedEventTypes"},
+	fnEventRegister:    {"nvmlDeviceRegisterEvents"},
+	fnEventWait:        {"nvmlEventSetWait_v2", "nvmlEventSetWait"},
+	fnMIGCount:         {"nvmlDeviceGetMaxMigDeviceCount"},
+	fnMIGHandle:        {"nvmlDeviceGetMigDeviceHandleByIndex"},
+	fnMIGInstance:      {"nvmlDeviceGetGpuInstanceId"},
 }
 
 // exports says which functions a driver has. go-nvml calls through lazily
 // bound symbols, and binding one that the library lacks ends the process: no
-// function is called that was not found here first.
+// function is called that was not found here first. A process that is bound at
+// its start (LD_BIND_NOW in its environment, or linked with -z now) ends before
+// main: whoever starts the agent removes the variable.
 type exports [functions]bool
 
 // inspect loads the library to see what it exports. It stays loaded: go-nvml

@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -19,6 +20,8 @@ const (
 	// returned. One that takes longer is taken to hang; the others need not
 	// wait for it.
 	answerTimeout = 5 * time.Second
+	// maxGPUs is far more than a node can have.
+	maxGPUs = 1024
 )
 
 // Open loads and initialises NVML, finds the GPUs, probes what they support and
@@ -29,21 +32,18 @@ func Open(opts Options) (*Driver, error) {
 	opts = opts.withDefaults()
 	has, err := inspect(opts.LibraryPath)
 	if err != nil {
-		return nil, fmt.Errorf("opening NVML: %w: %v", ErrNoDriver, err)
+		return nil, fmt.Errorf("opening NVML: %w: %w", ErrNoDriver, err)
 	}
 	d := &Driver{
 		lib:      nvml.New(nvml.WithLibraryPath(opts.LibraryPath)),
 		has:      has,
 		clock:    opts.Clock,
 		interval: opts.Interval,
+		rankOf:   opts.RankOf, processUtil: opts.ProcessUtil,
 	}
-	if err := d.init(opts.Timeout); err != nil {
+	count, err := d.init(opts.Timeout)
+	if err != nil {
 		return nil, err
-	}
-	count, ret := d.lib.DeviceGetCount()
-	if ret != nvml.SUCCESS {
-		_ = d.Close()
-		return nil, fmt.Errorf("counting GPUs: %s", text(ret))
 	}
 	timeout := min(opts.Timeout, answerTimeout)
 	d.enumerate(count, timeout)
@@ -51,6 +51,7 @@ func Open(opts Options) (*Driver, error) {
 	d.selected = make([]bool, len(d.devices))
 	for i := range d.devices {
 		d.selected[i] = opts.Select == nil || opts.Select(d.infos[i])
+		d.devices[i].shared.budget.set(opts.Budget, opts.Interval)
 	}
 	return d, nil
 }
@@ -61,6 +62,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Clock == nil {
 		o.Clock = clock.System{}
+	}
+	if o.Budget == 0 {
+		o.Budget = defaultBudget
 	}
 	if o.Interval == 0 {
 		o.Interval = defaultInterval
@@ -74,23 +78,39 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// init calls nvmlInit, which may hang like any other call.
-func (d *Driver) init(timeout time.Duration) error {
-	done := make(chan nvml.Return, 1)
-	go func() { done <- d.lib.Init() }()
+// init calls nvmlInit, which may hang like any other call, and counts the GPUs.
+func (d *Driver) init(timeout time.Duration) (int, error) {
+	type result struct {
+		init, counted nvml.Return
+		count         int
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		if r.init = d.lib.Init(); r.init == nvml.SUCCESS {
+			r.count, r.counted = d.lib.DeviceGetCount()
+		}
+		done <- r
+	}()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
-	case ret := <-done:
-		switch ret {
-		case nvml.SUCCESS:
-			return nil
-		case nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_LIBRARY_NOT_FOUND, nvml.ERROR_GPU_NOT_FOUND:
-			return fmt.Errorf("opening NVML: %w: nvmlInit: %s", ErrNoDriver, text(ret))
+	case r := <-done:
+		switch {
+		case r.init == nvml.ERROR_DRIVER_NOT_LOADED, r.init == nvml.ERROR_LIBRARY_NOT_FOUND, r.init == nvml.ERROR_GPU_NOT_FOUND:
+			return 0, fmt.Errorf("opening NVML: %w: nvmlInit: %s", ErrNoDriver, text(r.init))
+		case r.init != nvml.SUCCESS:
+			return 0, fmt.Errorf("opening NVML: nvmlInit: %s", text(r.init))
+		case r.counted != nvml.SUCCESS:
+			_ = d.Close()
+			return 0, fmt.Errorf("opening NVML: nvmlDeviceGetCount: %s", text(r.counted))
+		case r.count < 0 || r.count > maxGPUs:
+			_ = d.Close()
+			return 0, fmt.Errorf("opening NVML: the driver counts %d GPUs", r.count)
 		}
-		return fmt.Errorf("opening NVML: nvmlInit: %s", text(ret))
+		return r.count, nil
 	case <-timer.C:
-		return fmt.Errorf("opening NVML: nvmlInit did not return within %v", timeout)
+		return 0, fmt.Errorf("opening NVML: nvmlInit did not return within %v", timeout)
 	}
 }
 
@@ -139,14 +159,15 @@ func (d *Driver) enumerate(count int, timeout time.Duration) {
 	devices := make([]*device, count)
 	each(d, count, timeout,
 		func(i int) *device {
-			dev := &device{driver: d, nvmlIndex: i}
-			dev.identify()
+			dev := &device{driver: d, nvmlIndex: i, shared: &physical{}}
+			dev.failure = dev.identify()
 			return dev
 		},
 		func(i int, dev *device) { devices[i] = dev },
 		func(i int) {
-			devices[i] = &device{driver: d, nvmlIndex: i, failure: nvml.ERROR_TIMEOUT}
+			devices[i] = &device{driver: d, nvmlIndex: i, failure: nvml.ERROR_TIMEOUT, shared: &physical{}}
 		})
+	devices = append(devices, d.instances(devices, timeout)...)
 	slices.SortStableFunc(devices, func(a, b *device) int {
 		x, y := a.id.Load(), b.id.Load()
 		switch {
@@ -157,7 +178,7 @@ func (d *Driver) enumerate(count int, timeout time.Duration) {
 		case y == nil:
 			return -1
 		}
-		return slices.Compare(x.pci[:], y.pci[:])
+		return cmp.Or(slices.Compare(x.pci[:], y.pci[:]), a.rankInGPU()-b.rankInGPU())
 	})
 	for i, dev := range devices {
 		dev.setIndex(i)
@@ -186,6 +207,6 @@ func (d *Driver) describeAll(sysfs string, timeout time.Duration) {
 		})
 	for i, dev := range d.devices {
 		dev.memory = d.infos[i].MemoryBytes
-		d.plan = append(d.plan, costs[i]...)
+		d.plan = append(d.plan, dev.planned(costs[i])...)
 	}
 }

@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -37,10 +38,22 @@ func TestReplayCheap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const start = 60 // seconds into the recording: training, a straggler
+	const straggler = 60 * time.Second // rank 3 is slow then
+	period := time.Duration(nvmltest.NewReplay(rec, 0, 0).Period())
+	for name, start := range map[string]time.Duration{
+		"straggler": straggler,
+		"loop":      period - 350*time.Millisecond, // it ends and begins anew
+	} {
+		t.Run(name, func(t *testing.T) { testReplayCheap(t, rec, start) })
+	}
+}
+
+func testReplayCheap(t *testing.T, rec *nvmltest.Recording, start time.Duration) {
+	// Whole microseconds survive the way through the script's decimals.
+	start = start.Truncate(time.Microsecond)
 	origin, line := originNow()
-	d := open(t, Options{}, line, "start 60")
-	want := nvmltest.NewReplay(rec, origin, start*1e9)
+	d := open(t, Options{}, line, fmt.Sprintf("start %.6f", start.Seconds()))
+	want := nvmltest.NewReplay(rec, origin, int64(start))
 	out := newSink()
 	sources := d.Sources()[:8]
 	for range 8 {
@@ -59,7 +72,8 @@ func TestReplayCheap(t *testing.T) {
 			t.Errorf("GPU %d has UUID %s", g, got)
 		}
 		mid, length := b.Ints(table.ColT)[i], b.Ints(table.ColRead)[i]
-		from, to := mid-length/2, mid+length/2+1
+		// A microsecond more on both sides: start went through a decimal.
+		from, to := mid-length/2-1000, mid+length/2+1000
 		for column, recorded := range replayed {
 			allowed := want.Cheap(g, recorded, from, to)
 			if got := b.Ints(column)[i]; !b.Valid(column)[i] || !slices.Contains(allowed, got) {
@@ -141,19 +155,19 @@ func TestActivityWindows(t *testing.T) {
 	}
 	read(t, s, out)
 	rows(0, "after the first sample")
-	time.Sleep(40 * time.Millisecond)
+	out.skew += 40e6 // the clock is moved on, not waited for
 	read(t, s, out)
 	rows(0, "after 40 ms")
-	time.Sleep(80 * time.Millisecond)
+	out.skew += 80e6
 	read(t, s, out)
 	rows(1, "after 120 ms")
-	out.skew = 10 * 1e9
+	out.skew += 10e9
 	read(t, s, out)
 	rows(1, "after a gap")
 	if got := out.reason(table.GPUActivity, wholeRow, "0"); got != "not_sampled" {
 		t.Errorf("the gap's reason is %q", got)
 	}
-	time.Sleep(120 * time.Millisecond)
+	out.skew += 120e6
 	read(t, s, out)
 	rows(2, "after the gap")
 	if got := out.reason(table.GPUActivity, wholeRow, "0"); got != "" {

@@ -145,7 +145,7 @@ func head(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // nothing was written
+	defer f.Close()
 	return io.ReadAll(io.LimitReader(f, 4096))
 }
 

@@ -42,7 +42,7 @@ func (f *file) read() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close() //nolint:errcheck // nothing was written
+	defer r.Close()
 
 	if f.buf == nil {
 		// Large enough for the kernel to answer most files in one read,

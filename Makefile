@@ -1,0 +1,58 @@
+# Every target that a person may want has a line after ##; make help lists them.
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GO      ?= go
+LDFLAGS := -X main.version=$(VERSION)
+# go-nvml's header has deprecated declarations, which are no business of ours.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: bin/gswarm ## build bin/gswarm, with everything in it
+
+GOFILES := $(shell find . -name '*.go' -not -path './.venv/*' -not -path './bin/*' 2>/dev/null)
+bin/gswarm: $(GOFILES) go.mod go.sum
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/gswarm
+
+.PHONY: demo
+demo: build ## build gswarm and run it on a small job, whatever the machine has; GPU=replay plays eight recorded GPUs
+	@scripts/demo/run "$(GPU)"
+
+.PHONY: test
+test: ## unit tests, race detector on; no root, under three minutes
+	$(GO) vet ./...
+	$(GO) test -race -timeout 10m ./...
+
+.PHONY: readers
+readers: build ## open a timeline with DuckDB, pandas, PyArrow and Polars
+	scripts/readers/run
+
+.PHONY: e2e
+e2e: build ## end-to-end tests on a real four-node Slurm on this machine; needs root
+	scripts/slurm/cluster install
+	$(GO) test -tags e2e -count=1 -timeout 40m -v ./e2e
+
+.PHONY: lint
+lint: ## gofmt and golangci-lint, at the version that .golangci.yml names
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+	"$$(scripts/ci/golangci-lint)" run ./...
+
+FUZZTIME ?= 20s
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (20s)
+	@scripts/ci/fuzz $(FUZZTIME)
+
+.PHONY: bench
+bench: ## benchmarks, six runs each, for benchstat
+	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...
+
+.PHONY: cover
+cover: ## test coverage by package
+	$(GO) test -cover ./...
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin dist
