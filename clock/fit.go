@@ -185,6 +185,10 @@ func (r Result) Model(node string) *Model {
 	}
 }
 
+// Loops returns the contradictions that show only where several edges meet, and
+// the verdict on who may be at fault.
+func (r Result) Loops() []Contradiction { return slices.Clone(r.loops) }
+
 // Contradictions returns everything that cannot be true under the assumptions,
 // each once: those of single nodes and edges by node and time, then those that
 // show only where several edges meet.

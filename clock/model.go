@@ -129,8 +129,9 @@ func (m *Model) lay(ev *nodeFacts, a Anchor) {
 	}
 }
 
-// offsetAt returns reference minus node at t with its bound.
-func (m *Model) offsetAt(t NodeTime) (ns, bound int64, ok bool) {
+// Offset returns the reference's raw clock minus the node's at t with its
+// bound; ok is false where nothing is known.
+func (m *Model) Offset(t NodeTime) (ns, bound int64, ok bool) {
 	ct, bound, ok := m.At(t)
 	if !ok {
 		return 0, 0, false

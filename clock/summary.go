@@ -161,7 +161,7 @@ func (m *Model) Summary() Summary {
 	}
 	first, last := m.span()
 	middle := first + (last-first)/2
-	if off, _, ok := m.offsetAt(middle); ok {
+	if off, _, ok := m.Offset(middle); ok {
 		s.OffsetNS = &off
 	}
 	s.BoundNS = m.spread(first, last)

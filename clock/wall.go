@@ -75,6 +75,10 @@ func NewWallMap(brackets []Bracket) *WallMap {
 	w := &WallMap{pins: make([]pin, 0, len(bs))}
 	run := 0
 	for i, b := range bs {
+		if i > 0 && b.Clocksource == "" { // not read with every bracket
+			b.Clocksource = bs[i-1].Clocksource
+			bs[i] = b
+		}
 		if i > 0 && w.compare(bs[i-1], b) {
 			run++
 		}

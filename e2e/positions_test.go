@@ -31,6 +31,9 @@ type position struct {
 	// loose are jobs whose launcher prints differently each time.
 	loose     bool
 	linuxproc bool
+	// hangs is a launcher that hangs now and then, without gswarm, too; its
+	// script ends it with 124.
+	hangs bool
 	// env is added to the environment.
 	env []string
 }
@@ -67,8 +70,8 @@ var positions = []position{
 		sets:   []dataset{{dir: "gswarm-%j", nodes: allNodes}},
 	},
 	{
-		name: "FrontMPICH", sbatch: "-N4 --ntasks-per-node=2",
-		script: "gswarm wrap -- mpirun.mpich $BIN/allreduce.mpich 2",
+		name: "FrontMPICH", sbatch: "-N4 --ntasks-per-node=2", hangs: true,
+		script: "timeout --foreground 25 gswarm wrap -- mpirun.mpich $BIN/allreduce.mpich 2",
 		sets:   []dataset{{dir: "gswarm-%j", nodes: allNodes}},
 	},
 	{
@@ -77,8 +80,8 @@ var positions = []position{
 		sets:   []dataset{{dir: "gswarm-%j.ompi-*", nodes: allNodes, ranks: 8}},
 	},
 	{
-		name: "BehindMPICH", sbatch: "-N4 --ntasks-per-node=2", linuxproc: true,
-		script: "mpirun.mpich -launcher slurm gswarm wrap -- $BIN/allreduce.mpich 2",
+		name: "BehindMPICH", sbatch: "-N4 --ntasks-per-node=2", linuxproc: true, hangs: true,
+		script: "timeout --foreground 25 mpirun.mpich -launcher slurm gswarm wrap -- $BIN/allreduce.mpich 2",
 		sets:   []dataset{{dir: "gswarm-%j.*", nodes: allNodes, ranks: 8}},
 	},
 	{
@@ -214,12 +217,20 @@ func testPositions(t *testing.T, c *cluster) {
 		}
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			p.test(c.box(t))
+			// MPICH 4.0.2 over UCX hangs in MPI_Finalize, one time in ten, on
+			// nodes that are namespaces of one machine.
+			for range 4 {
+				if p.test(c.box(t)) {
+					return
+				}
+			}
+			t.Error("hangs each time")
 		})
 	}
 }
 
-func (p *position) test(b *box) {
+// test reports whether there is a result.
+func (p *position) test(b *box) bool {
 	b.env = append(b.env, p.env...)
 	bare, wrapped := b.without(), b
 	var x, y result
@@ -229,6 +240,13 @@ func (p *position) test(b *box) {
 		one, two := bare.submit(p.sbatch, p.script), wrapped.submit(p.sbatch, p.script)
 		x, y = bare.await(one), wrapped.await(two)
 	}
+	if p.hangs && (x.code == 124 || y.code == 124) {
+		b.Logf("hangs: exit codes %d bare, %d wrapped", x.code, y.code)
+		for _, o := range []*box{bare, b} {
+			must(b, os.RemoveAll(o.dir))
+		}
+		return false
+	}
 	if p.loose {
 		x.stderr, y.stderr = "", strings.Join(ownLines(y.stderr), "")
 		x.stdout, y.stdout = loosen(x.stdout), loosen(y.stdout)
@@ -236,6 +254,7 @@ func (p *position) test(b *box) {
 	b.untouched(x, y)
 	p.lines(b, y)
 	p.datasets(b, y.job)
+	return true
 }
 
 func ownLines(stderr string) []string {
@@ -261,7 +280,9 @@ func (p *position) lines(b *box, r result) {
 	closing := 0
 	said := make([]bool, len(p.says))
 	if len(p.sets) > 0 && p.sets[0].short {
-		own = slices.DeleteFunc(own, func(s string) bool { return strings.HasSuffix(s, "found no head: what is recorded there is not aligned") })
+		own = slices.DeleteFunc(own, func(s string) bool {
+			return strings.HasSuffix(s, "found no head: what is recorded there is not aligned")
+		})
 	}
 next:
 	for _, line := range own {

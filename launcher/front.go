@@ -188,7 +188,7 @@ func (h *head) startAgents() {
 // was heard of is tried by its plain form, which sees fewer GPUs at worst.
 func (h *head) runStep(plan AgentStep, config []byte) {
 	for _, argv := range [][]string{plan.Argv, plan.Plain} {
-		if argv == nil || len(h.ctl.Agents()) > 0 {
+		if argv == nil || h.heard() > 0 {
 			return
 		}
 		said, err := h.startStep(argv, plan.Env, config)
@@ -199,6 +199,19 @@ func (h *head) runStep(plan AgentStep, config []byte) {
 		io.Copy(said, said.pipe) //nolint:errcheck // judged by which agents said goodbye
 		said.pipe.Close()
 	}
+}
+
+// heard returns how many nodes have been heard of: by the head, or where there
+// is none by what they left.
+func (h *head) heard() int {
+	if h.ctl != nil {
+		return len(h.ctl.Agents())
+	}
+	names, err := h.w.abs.NodeNames()
+	if err != nil {
+		return 0
+	}
+	return len(names)
 }
 
 // startStep starts one srun of the agents, as nobody's child: srun answers
@@ -296,11 +309,7 @@ func (h *head) endAlone(e Ending) int {
 	case <-h.done:
 	case <-time.After(lastFlushes):
 	}
-	names, err := h.w.abs.NodeNames()
-	if err != nil {
-		h.w.note("%v", err)
-	}
-	return len(names)
+	return h.heard()
 }
 
 // patience returns d, or nothing where no step was or can be started.

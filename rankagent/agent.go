@@ -336,6 +336,7 @@ func (a *agent) bracket() {
 		a.c.setAbsent(table.ClockBracket, "", "", SourceError, err.Error())
 		return
 	}
+	b.Clocksource = clocksource()
 	a.cluster.recordBracket(b)
 }
 

@@ -12,7 +12,7 @@ import (
 // three of four, and so on, so that what is kept spans the whole outage and the
 // agent never grows into the job's memory. The ticks are those of the reference
 // clock: all nodes and all GPUs keep the same.
-const maxPending = 16 << 10
+const maxPending = 16_000
 
 // noTick marks rows that belong to no tick; they are not thinned.
 const noTick = -1

@@ -29,7 +29,7 @@ func eventBatch(n int) *table.Batch {
 // and that a disk that takes none costs rows, not memory.
 func TestCollectorTakesAllAndBoundsMemory(t *testing.T) {
 	c := newCollector(&stillClock{})
-	c.add(eventBatch(3))
+	c.add(eventBatch(3), noTick)
 	c.event(5, "y", 2, -1, map[string]int{"a": 1})
 	got := c.take()
 	if len(got) != 1 || got[0].Rows() != 4 {
@@ -45,7 +45,7 @@ func TestCollectorTakesAllAndBoundsMemory(t *testing.T) {
 		t.Errorf("the second take has %d batches", len(again))
 	}
 	for range 11 {
-		c.add(eventBatch(maxPending / 10))
+		c.add(eventBatch(maxPending/10), noTick)
 	}
 	if n := c.droppedRows(); n != maxPending/10 {
 		t.Errorf("dropped %d rows, want %d", n, maxPending/10)

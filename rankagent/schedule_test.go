@@ -3,6 +3,7 @@ package rankagent
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,8 +106,17 @@ func TestSlowReadingsSkipTicks(t *testing.T) {
 				t.Errorf("readings %d and %d are only %d ns apart", i-1, i, gap)
 			}
 		}
-		if rows := c.take()[0].Rows(); int64(rows) != s.rows {
+		all := c.take()
+		if rows := all[0].Rows(); int64(rows) != s.rows {
 			t.Errorf("%d rows collected, %d counted", rows, s.rows)
+		}
+		// The dataset tells of it: what was due, and why it is not there.
+		starts, missed := all[1].Strings(table.EventDetail), all[2].Strings(table.AbsDetail)
+		if len(starts) != 1 || !strings.Contains(starts[0], `"interval_ns":100000000,"tables":["`) {
+			t.Errorf("events %q", starts)
+		}
+		if len(missed) != 1 || missed[0] != "4 ticks were missed" || all[2].Strings(table.AbsReason)[0] != "not_sampled" {
+			t.Errorf("absences %q", missed)
 		}
 	})
 }
@@ -117,8 +127,17 @@ func TestFailingSourceIsSaidOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := run(t, &fakeSource{interval: time.Second, err: errors.New("broken")}, 0, 5*time.Second)
 		for _, b := range c.take() {
-			if b.Table == table.Event && b.Rows() != 1 {
-				t.Errorf("%d events for one error", b.Rows())
+			if b.Table != table.Event {
+				continue
+			}
+			said := 0
+			for _, kind := range b.Strings(table.EventKind) {
+				if kind == "source_error" {
+					said++
+				}
+			}
+			if said != 1 {
+				t.Errorf("%d events for one error", said)
 			}
 		}
 	})

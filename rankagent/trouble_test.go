@@ -94,7 +94,7 @@ func newTroubled(t *testing.T) *troubled {
 	}
 	w := &writer{
 		dir: dir, node: "n1", clock: clk, c: newCollector(clk),
-		meta:    shard.SpoolMeta{Node: "n1", Tile: time.Hour},
+		meta:    shard.SpoolMeta{Node: "n1", Tile: time.Millisecond},
 		restore: func() error { return rundir.WriteNodeMeta(dir, "n1", &rundir.NodeMeta{Node: "n1"}) },
 		create: func(path string, meta shard.SpoolMeta) (*shard.Spool, error) {
 			f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)

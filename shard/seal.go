@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -95,12 +96,21 @@ const loadMax = 64 << 20
 // loadSpool is openSpool that keeps no file open where it can: while a node
 // seals it has its next spool open and the shard, and no third file.
 func loadSpool(path string) (*spool, error) {
-	if st, err := os.Stat(path); err != nil || st.Size() > loadMax {
-		return openSpool(path)
-	}
-	b, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening a spool: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err == nil && st.Size() > loadMax {
+		return openSpool(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening a spool: %w", err)
+	}
+	b := make([]byte, st.Size())
+	if _, err := io.ReadFull(f, b); err != nil {
+		return nil, fmt.Errorf("reading a spool: %w", err)
 	}
 	return scanSpool(path, bytes.NewReader(b), int64(len(b)))
 }

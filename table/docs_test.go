@@ -142,6 +142,7 @@ func TestColumnIndexes(t *testing.T) {
 		{table.Absence, table.AbsDetail, "detail"},
 		{table.ClockExchange, table.ExT4, "t4_ns"},
 		{table.ClockBracket, table.BrTAIOffset, "tai_offset_s"},
+		{table.ClockBracket, table.BrClocksource, "clocksource"},
 		{table.Sampler, table.SamDroppedRows, "dropped_rows_count"},
 	} {
 		if got := c.tab.Index(c.name); got != c.last {

@@ -303,6 +303,7 @@ const (
 	BrAdjEstError
 	BrAdjFreq
 	BrTAIOffset
+	BrClocksource
 )
 
 // ClockBracket is the node's clocks read together.
@@ -320,6 +321,7 @@ var ClockBracket = &Table{
 		Column{Name: "adj_esterror_ns", Type: Int64, Unit: "ns", Window: "instant", Source: "adjtimex esterror", Doc: "The error that the time daemon estimates."},
 		Column{Name: "adj_freq", Type: Int64, Unit: "ppm scaled by 65536", Window: "instant", Source: "adjtimex freq", Doc: "The frequency correction in force."},
 		Column{Name: "tai_offset_s", Type: Int32, Unit: "s", Window: "instant", Source: "adjtimex tai", Doc: "TAI minus UTC as the kernel knows it; 0 where nobody set it."},
+		Column{Name: "clocksource", Type: String, Source: "/sys/devices/system/clocksource/clocksource0/current_clocksource", Doc: "The device by which the kernel counts time; read once a second, null in the brackets around bursts."},
 	),
 }
 

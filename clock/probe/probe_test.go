@@ -258,7 +258,7 @@ func TestLoop(t *testing.T) {
 	}
 	cancel()
 	<-done
-	if bursts < 12 || len(all) < 8*bursts-8 {
+	if bursts < 4 || len(all) < 8*bursts-8 {
 		t.Errorf("%d bursts, %d exchanges", bursts, len(all))
 	}
 	truth(t, all, from, clock.System{}.Now())

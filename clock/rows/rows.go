@@ -64,6 +64,9 @@ func AppendBracket(b *table.Batch, k clock.Bracket) {
 	r.Int(table.BrRealtime, k.Realtime)
 	r.Int(table.BrMonotonic, k.Monotonic)
 	r.Int(table.BrBoottime, k.Boottime)
+	if k.Clocksource != "" {
+		r.String(table.BrClocksource, k.Clocksource)
+	}
 	if k.Adj == nil {
 		return
 	}
@@ -89,6 +92,9 @@ func BracketsFrom(b *table.Batch) []clock.Bracket {
 		k := clock.Bracket{
 			Raw0: clock.NodeTime(raw0[i]), Raw1: clock.NodeTime(raw1[i]),
 			Realtime: real[i], Monotonic: mono[i], Boottime: boot[i],
+		}
+		if valid(b, i, table.BrClocksource) {
+			k.Clocksource = b.Strings(table.BrClocksource)[i]
 		}
 		if valid(b, i, table.BrAdjStatus) {
 			k.Adj = &clock.Adjtimex{

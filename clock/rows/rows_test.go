@@ -36,7 +36,7 @@ func TestBrackets(t *testing.T) {
 	b := table.NewBatch(table.ClockBracket, 0)
 	want := []clock.Bracket{
 		{Raw0: 1, Raw1: 5, Realtime: 1_790_000_000_000_000_000, Monotonic: 2, Boottime: 3},
-		{Raw0: 11, Raw1: 15, Realtime: 7, Monotonic: 8, Boottime: 9, Adj: &clock.Adjtimex{Status: 64, MaxError: 16_000_000_000, EstError: 5, Freq: -65536, TAI: 37}},
+		{Raw0: 11, Raw1: 15, Realtime: 7, Monotonic: 8, Boottime: 9, Clocksource: "tsc", Adj: &clock.Adjtimex{Status: 64, MaxError: 16_000_000_000, EstError: 5, Freq: -65536, TAI: 37}},
 	}
 	for _, k := range want {
 		AppendBracket(b, k)
