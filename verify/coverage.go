@@ -102,7 +102,7 @@ func (v *verifier) account() {
 		var delivered, found int64
 		tables := make(map[string]bool)
 		for source, rows := range n.facts.delivered {
-			if rows == 0 && n.facts.due[source] > 1 && !n.facts.anyAbsent() {
+			if rows == 0 && n.facts.due[source] > 1 && n.facts.fedBy[source] == nil && !n.facts.anyAbsent() {
 				v.find(Finding{Code: Silent, Node: name, Key: source, Detail: "the source was read and never gave a row"})
 			}
 			if n.facts.fedBy[source] == nil {
