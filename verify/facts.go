@@ -119,6 +119,10 @@ func (v *verifier) events(b *table.Batch) {
 		switch kind[r] {
 		case "agent_start":
 			f.clean = false
+			var d struct{ Version string }
+			if json.Unmarshal([]byte(detail[r]), &d) == nil && d.Version != "" {
+				v.versions[d.Version] = true
+			}
 		case "agent_end":
 			f.clean = true
 		case "source_start":

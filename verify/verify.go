@@ -53,6 +53,8 @@ const (
 	// Of the job.
 	RankMissing Code = "rank_missing"
 	RankNoEnd   Code = "rank_end_unknown"
+	RunNoEnd    Code = "run_end_unknown"
+	Versions    Code = "versions_differ"
 )
 
 // Finding is one thing that was found. Findings of one code about the same
