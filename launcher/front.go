@@ -57,7 +57,11 @@ func (w *wrap) front() (Ending, error) {
 	}
 	go h.startAgents()
 	ending := <-j.ended
-	nodes := h.end(ending)
+	go func() {
+		<-j.hurry
+		h.ctl.Hurry()
+	}()
+	nodes := h.end(ending, j.hurry)
 	w.say(w.closing(nodes, time.Since(w.begin)))
 	return ending, nil
 }
@@ -101,13 +105,14 @@ func (w *wrap) openHead() (*head, error) {
 	h := &head{w: w, run: w.run(), end0: make(chan struct{}), done: make(chan struct{})}
 	h.run.ID = string(w.abs) + " " + w.here.String() + " " + w.begin.UTC().Format(time.RFC3339Nano)
 	h.run.Reference = &rundir.Reference{Node: control.HeadName, Anchor: clock.AnchorOf(bracket)}
-	if h.clock, err = serveClock(w.opts.Ports, key, h.run.ID, source); err != nil {
-		return nil, err
-	}
-	h.ctl, err = control.NewHead(w.opts.Ports, key, h.run.ID, *h.run.Reference, h.clock.port())
-	if err != nil {
-		h.clock.Close()
-		return nil, err
+	if err := h.listen(key, source); err != nil {
+		if w.opts.Strict {
+			os.Remove(string(w.abs))
+			return nil, err
+		}
+		// Each node samples for itself and looks at run.yaml for the end.
+		h.run.Reference = nil
+		w.note("the nodes' clocks are not tied together: %v", err)
 	}
 	if err := rundir.WriteRun(w.abs, &h.run); err != nil {
 		h.abandon()
@@ -116,10 +121,31 @@ func (w *wrap) openHead() (*head, error) {
 	return h, nil
 }
 
+// listen opens the head's ports.
+func (h *head) listen(key control.Key, source clock.Source) error {
+	var err error
+	if h.clock, err = serveClock(h.w.opts.Ports, key, h.run.ID, source); err != nil {
+		return err
+	}
+	h.ctl, err = control.NewHead(h.w.opts.Ports, key, h.run.ID, *h.run.Reference, h.clock.port())
+	if err != nil {
+		h.clock.Close()
+		h.clock = nil
+	}
+	return err
+}
+
+// close closes the head's ports.
+func (h *head) close() {
+	if h.ctl != nil {
+		h.ctl.Close()
+		h.clock.Close()
+	}
+}
+
 // abandon closes what openHead opened, for a job that never began.
 func (h *head) abandon() {
-	h.ctl.Close()
-	h.clock.Close()
+	h.close()
 	// Only what this process has just made, and only if nobody added to it.
 	os.Remove(h.w.abs.RunFile())
 	os.Remove(string(h.w.abs))
@@ -132,10 +158,13 @@ func (h *head) startAgents() {
 	case <-time.After(headStart):
 	case <-h.end0: // even a job that short leaves one reading
 	}
-	endpoint, err := h.ctl.Endpoint()
-	if err != nil {
-		h.w.note("no node is sampled: %v", err)
-		return
+	endpoint := control.Endpoint{RunID: h.run.ID} // no address: no head
+	if h.ctl != nil {
+		var err error
+		if endpoint, err = h.ctl.Endpoint(); err != nil {
+			h.w.note("no node is sampled: %v", err)
+			return
+		}
 	}
 	cfg := h.w.agentConfig(h.run)
 	cfg.Head = &endpoint
@@ -159,7 +188,7 @@ func (h *head) startAgents() {
 // was heard of is tried by its plain form, which sees fewer GPUs at worst.
 func (h *head) runStep(plan AgentStep, config []byte) {
 	for _, argv := range [][]string{plan.Argv, plan.Plain} {
-		if argv == nil || len(h.ctl.Agents()) > 0 {
+		if argv == nil || h.heard() > 0 {
 			return
 		}
 		said, err := h.startStep(argv, plan.Env, config)
@@ -170,6 +199,19 @@ func (h *head) runStep(plan AgentStep, config []byte) {
 		io.Copy(said, said.pipe) //nolint:errcheck // judged by which agents said goodbye
 		said.pipe.Close()
 	}
+}
+
+// heard returns how many nodes have been heard of: by the head, or where there
+// is none by what they left.
+func (h *head) heard() int {
+	if h.ctl != nil {
+		return len(h.ctl.Agents())
+	}
+	names, err := h.w.abs.NodeNames()
+	if err != nil {
+		return 0
+	}
+	return len(names)
 }
 
 // startStep starts one srun of the agents, as nobody's child: srun answers
@@ -226,10 +268,13 @@ func pipeOf(b []byte) (*os.File, error) {
 }
 
 // end stops the agents, writes how the run ended and returns how many nodes
-// were sampled.
-func (h *head) end(e Ending) int {
+// were sampled. Whoever closes hurry wants it at once.
+func (h *head) end(e Ending, hurry <-chan struct{}) int {
 	close(h.end0)
 	want := len(h.w.here.Nodes)
+	if h.ctl == nil {
+		return h.endAlone(e)
+	}
 	if time.Since(h.w.begin) < 2*firstReading {
 		h.ctl.WaitReady(want, h.patience(firstReading))
 	}
@@ -238,18 +283,33 @@ func (h *head) end(e Ending) int {
 	end := time.Now().UTC()
 	h.run.Exit, h.run.End = &exit, &end
 	sampled := h.judge()
-	h.run.Notes = h.w.notes
+	h.run.Notes = h.w.said()
 	if err := rundir.WriteRun(h.w.abs, &h.run); err != nil {
 		h.w.note("the run's end is not recorded: %v", err)
 	}
-	h.ctl.Close()
-	h.clock.Close()
+	h.close()
 	select {
 	case <-h.done:
+	case <-hurry:
 	case <-time.After(stepEnd):
 		// Not killed: srun would kill agents that still write.
 	}
 	return sampled
+}
+
+// endAlone is end where no agent can reach the head: run.yaml tells them.
+func (h *head) endAlone(e Ending) int {
+	exit := e.Exit()
+	end := time.Now().UTC()
+	h.run.Exit, h.run.End, h.run.Notes = &exit, &end, h.w.notes
+	if err := rundir.WriteRun(h.w.abs, &h.run); err != nil {
+		h.w.note("the run's end is not recorded: %v", err)
+	}
+	select {
+	case <-h.done:
+	case <-time.After(lastFlushes):
+	}
+	return h.heard()
 }
 
 // patience returns d, or nothing where no step was or can be started.

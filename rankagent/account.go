@@ -40,13 +40,18 @@ func (r *runner) account(begin clock.NodeTime) {
 		missed := int64(float64(gap)/float64(r.interval)+0.5) - 1
 		for _, f := range r.feeds {
 			// A window only gets longer where a tick was missed.
-			if f.table.Shape == table.Polled {
+			// What is stamped by others waits in their buffer; the source
+			// says what was lost there.
+			if f.table.Shape == table.Polled && f.table.Foreign.Column == "" {
 				r.out.c.absentFor(f.table, f.key, last, begin, NotSampled, fmt.Sprintf("%d ticks were missed", missed))
 			}
 		}
 	}
 	known := len(r.feeds)
 	for _, b := range r.out.batches {
+		if b.Table == table.Event || b.Table == table.Absence {
+			continue // as it happens
+		}
 		if b.Rows() > 0 && !slices.ContainsFunc(r.feeds, func(f feed) bool { return f.table == b.Table }) {
 			r.feeds = append(r.feeds, feed{b.Table, commonKey(b)})
 		}

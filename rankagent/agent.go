@@ -58,8 +58,9 @@ const (
 	flushEvery = time.Second
 	// extendEvery is how often open absences are written again.
 	extendEvery = time.Minute
-	// sourcePatience is how long the end waits for a reading under way.
-	sourcePatience = 60 * time.Millisecond
+	// sourcePatience is how long the end waits for readings under way and for
+	// the last readings of counters.
+	sourcePatience = 120 * time.Millisecond
 	// joinPatience is how long an agent waits for the first wrap.
 	joinPatience = 10 * time.Second
 	// sync intervals by filesystem, unless the user chose one.
@@ -85,6 +86,7 @@ type agent struct {
 	meta    rundir.NodeMeta
 	note    string // what the user ought to know at the end
 
+	pause   *pause
 	ready   chan struct{} // closed when every opener has been heard
 	flushed chan chan struct{}
 	// lastWatch is when the sampler table was last written; the loop's.
@@ -176,6 +178,7 @@ func (a *agent) sample(ctx context.Context, term <-chan os.Signal) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	base := timebase{clock: a.clock, offset: a.cluster.offset}
+	a.pause = newPause(ctx)
 	a.startSources(ctx, base)
 	a.cluster.start(ctx)
 	if !a.attached() {
@@ -230,6 +233,9 @@ func (a *agent) loop(ctx context.Context, base timebase, term <-chan os.Signal) 
 			}
 		case answer = <-a.flushed:
 		case <-ticker.C:
+			if a.pause.held() {
+				continue
+			}
 		}
 		now := a.clock.Now()
 		if now-last >= clock.NodeTime(flushEvery)/2 {
@@ -284,6 +290,7 @@ func (a *agent) startSources(ctx context.Context, base timebase) {
 			}
 			for _, src := range opened.Sources {
 				r := newRunner(src, base, a.cfg.Interval, a.c)
+				r.pause = a.pause
 				a.runners = append(a.runners, r)
 				go r.run(ctx)
 			}
@@ -329,6 +336,7 @@ func (a *agent) bracket() {
 		a.c.setAbsent(table.ClockBracket, "", "", SourceError, err.Error())
 		return
 	}
+	b.Clocksource = clocksource()
 	a.cluster.recordBracket(b)
 }
 
@@ -341,6 +349,7 @@ func (a *agent) watch(now clock.NodeTime) {
 	begin := a.watched(now)
 	var all stats
 	for _, r := range runners {
+		r.slow(now)
 		s := r.take()
 		all.due += s.due
 		all.done += s.done
@@ -416,6 +425,13 @@ func (a *agent) lastNote() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.note == "" {
+		if missing := a.cluster.unheard(); len(missing) > 0 {
+			more := ""
+			if n := len(missing) - 1; n > 0 {
+				more = fmt.Sprintf(" and %d more", n)
+			}
+			return fmt.Sprintf("node %s%s found no head: what is recorded there is not aligned", missing[0], more)
+		}
 		if n := a.w.rowsDropped(); n > 0 {
 			return fmt.Sprintf("%d rows of node %s could not be written", n, a.node)
 		}

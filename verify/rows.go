@@ -24,8 +24,13 @@ var mayBeNull = map[string][]string{
 	table.Event.Name:        {"gpu", "rank", "detail"},
 	table.Absence.Name:      {"column_name", "key", "detail"},
 	table.ClockBracket.Name: {"adj_status", "adj_maxerror_ns", "adj_esterror_ns", "adj_freq", "tai_offset_s"},
+	table.GPUProcess.Name:   {"rank", "sm_util_pct"},
 	table.Sampler.Name:      {"agent_cpu_ns", "agent_rss_bytes", "spool_bytes", "dropped_rows_count"},
 }
+
+// mixed are tables whose rows are of several kinds, each with columns of its
+// own: a null there says nothing by itself.
+var mixed = map[string]bool{table.GPUCounter.Name: true}
 
 // check is the passage over one table.
 type check struct {
@@ -70,7 +75,7 @@ func (v *verifier) rows(ctx context.Context, t *table.Table) error {
 		c.regular = c.regular && !volatile[k]
 	}
 	for i := own(t, len(t.Columns)-1); i > table.TLRead; i-- {
-		if col := c.tl.Columns[i]; !col.Required && !slices.Contains(mayBeNull[t.Name], col.Name) {
+		if col := c.tl.Columns[i]; !col.Required && !mixed[t.Name] && !slices.Contains(mayBeNull[t.Name], col.Name) {
 			c.nullable = append(c.nullable, i)
 		}
 	}
@@ -184,10 +189,12 @@ func (c *check) times(n *node, b *table.Batch, r int, begin int64) {
 	}
 	bounded := b.Valid(table.TLBound)[r]
 	switch bound := b.Ints(table.TLBound)[r]; {
+	case !bounded && c.t.Foreign.Column != "":
+		// A stamp that could not be carried over leaves the row no bound.
 	case bounded != n.aligned:
 		f.Code, f.Detail = BoundMissing, "a bound is there and the node is unaligned, or the other way round"
 		c.find(f)
-	case bounded && bound < (read+1)/2:
+	case bounded && bound < (read+1)/2 && c.t.Foreign.Column == "":
 		f.Code, f.Detail = BoundImpossible, "the bound is smaller than the read's half"
 		c.find(f)
 	}
