@@ -45,6 +45,10 @@ e2e: build ## end-to-end tests on a real four-node Slurm on this machine; needs 
 	scripts/slurm/cluster install
 	$(GO) test -tags e2e -count=1 -timeout 40m -v ./e2e
 
+.PHONY: soak
+soak: build ## the full fault tests, an hour or so; root for those that fill disks
+	GSWARM_SOAK=1 $(GO) test -count=1 -parallel 8 -timeout 4h -v ./soak
+
 .PHONY: lint
 lint: ## gofmt and golangci-lint, at the version that .golangci.yml names
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
