@@ -25,6 +25,9 @@ type Head struct {
 	agents map[string]*Agent
 	clocks *clockPlan
 	news   chan struct{}
+
+	hurry  chan struct{}
+	hasten sync.Once
 }
 
 // Agent is what the head knows of one agent.
@@ -44,7 +47,7 @@ func NewHead(ports Ports, key Key, runID string, reference rundir.Reference, clo
 	if err != nil {
 		return nil, err
 	}
-	h := &Head{srv: srv, reference: reference, clockPort: clockPort, agents: map[string]*Agent{}, clocks: newClockPlan(), news: make(chan struct{}, 1)}
+	h := &Head{srv: srv, reference: reference, clockPort: clockPort, agents: map[string]*Agent{}, clocks: newClockPlan(), news: make(chan struct{}, 1), hurry: make(chan struct{})}
 	go srv.Serve(h.serve)
 	return h, nil
 }
@@ -183,9 +186,14 @@ func (h *Head) await(patience time.Duration, done func() bool) {
 		case <-h.news:
 		case <-t.C:
 			return
+		case <-h.hurry:
+			return
 		}
 	}
 }
+
+// Hurry ends WaitReady and Stop, now and later, without their waiting.
+func (h *Head) Hurry() { h.hasten.Do(func() { close(h.hurry) }) }
 
 // Close closes the port and every connection.
 func (h *Head) Close() error {

@@ -42,6 +42,9 @@ func (w *wrap) rank() (Ending, error) {
 	w.adviseForm()
 	j, err := startJob(w.opts.Command, w.jobEnv())
 	if err != nil {
+		if w.dir != "" {
+			os.Remove(string(w.abs)) // goes only if nobody has put anything there
+		}
 		return Ending{}, err
 	}
 	var m *membership
@@ -51,7 +54,7 @@ func (w *wrap) rank() (Ending, error) {
 	ending := <-j.ended
 	nodes := 0
 	if m != nil {
-		nodes = m.leave(ending)
+		nodes = m.leave(ending, j.hurry)
 	}
 	closing := ""
 	if w.dir != "" && w.here.Rank == 0 && nodes > 0 {
@@ -107,6 +110,12 @@ func (w *wrap) adviseForm() {
 func followable(command []string) string {
 	base := filepath.Base(command[0])
 	switch base {
+	case "srun": // without an allocation, or wrap would stand in front of it
+		return "srun [its options] gswarm wrap -- PROGRAM"
+	case "salloc":
+		return "salloc [its options] gswarm wrap -- COMMAND"
+	case "sbatch":
+		return "put gswarm wrap -- before srun in the batch script"
 	case "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "mpirun.openmpi", "mpirun.mpich":
 		hosts := map[string]bool{
 			"-hostfile": true, "--hostfile": true, "-machinefile": true, "--machinefile": true, "-f": true,
@@ -199,7 +208,7 @@ func (m *membership) hold() {
 			select {
 			case f := <-gone:
 				if f != nil && f.Note != "" {
-					m.w.note("%s", f.Note)
+					m.w.tell(f.Note)
 				}
 				if f != nil {
 					nodes = max(nodes, f.Nodes)
@@ -222,12 +231,13 @@ func (m *membership) hold() {
 }
 
 // leave tells the agent how the job ended and returns on how many nodes that was
-// taken note of.
-func (m *membership) leave(e Ending) int {
+// taken note of. Whoever closes hurry wants it at once.
+func (m *membership) leave(e Ending, hurry <-chan struct{}) int {
 	m.ended <- e.Exit()
 	select {
 	case n := <-m.left:
 		return n
+	case <-hurry:
 	case <-time.After(lastFlush + agentStart):
 		m.w.note("nothing is recorded: the node's agent did not answer")
 	}
@@ -303,8 +313,11 @@ func (m *membership) tryJoin() (*control.LocalConn, error) {
 func (m *membership) startPart() {
 	cfg := m.cfg
 	cfg.Part = partName(m.join.GPUs)
+	// How many of the node's ranks share these GPUs is not known.
+	join := m.join
+	join.LocalSize = 0
 	part := &membership{
-		w: m.w, socket: control.SocketName(cfg.Run.ID, cfg.Part), pid: m.pid, cfg: cfg, join: m.join,
+		w: m.w, socket: control.SocketName(cfg.Run.ID, cfg.Part), pid: m.pid, cfg: cfg, join: join,
 		ended: make(chan rundir.Exit, 1), left: make(chan int, 1),
 	}
 	m.part = part

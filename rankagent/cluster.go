@@ -74,10 +74,31 @@ func (c *cluster) start(ctx context.Context) {
 	switch {
 	case c.a.cfg.Part != "":
 		// The node's first sampler ties the clock that both share.
+	case c.a.cfg.Head != nil && len(c.a.cfg.Head.Addrs) == 0:
+		go c.watchRun(ctx)
 	case c.a.cfg.Head != nil:
 		go c.follow(ctx, func() (control.Endpoint, error) { return *c.a.cfg.Head, nil }) //nolint:unparam // one of two ways to find it
 	case !c.a.cfg.SingleNode:
 		go c.follow(ctx, func() (control.Endpoint, error) { return control.Published(c.a.cfg.Dir) })
+	}
+}
+
+// watchRun waits for the end of a run whose head could open no port: it writes
+// the end into run.yaml.
+func (c *cluster) watchRun(ctx context.Context) {
+	const every = 500 * time.Millisecond
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		if r, err := rundir.ReadRun(c.a.cfg.Dir); err == nil && r.End != nil {
+			c.stopped <- "job ended"
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
 	}
 }
 
@@ -190,7 +211,7 @@ func (c *cluster) recordBurst(xs []clock.Exchange, before, after clock.Bracket) 
 	for _, x := range xs {
 		rows.AppendExchange(b, x)
 	}
-	c.a.c.add(b)
+	c.a.c.add(b, noTick)
 	if len(xs) > 0 {
 		c.a.c.setPresent(table.ClockExchange, "", xs[0].Peer)
 	}
@@ -204,7 +225,7 @@ func (c *cluster) recordBurst(xs []clock.Exchange, before, after clock.Bracket) 
 func (c *cluster) recordBracket(k clock.Bracket) {
 	b := table.NewBatch(table.ClockBracket, 1)
 	rows.AppendBracket(b, k)
-	c.a.c.add(b)
+	c.a.c.add(b, noTick)
 }
 
 // lead makes this node the head and its clock the reference. Failing that, each
@@ -275,6 +296,27 @@ func (c *cluster) size() int {
 		return 1
 	}
 	return 1 + len(c.head.Agents())
+}
+
+// unheard lists the nodes of the run that this node, being the head, has heard
+// nothing of.
+func (c *cluster) unheard() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.head == nil {
+		return nil
+	}
+	heard := map[string]bool{c.a.node: true}
+	for _, a := range c.head.Agents() {
+		heard[a.Hello.Node] = true
+	}
+	var missing []string
+	for _, n := range c.run.Nodes {
+		if !heard[n] {
+			missing = append(missing, n)
+		}
+	}
+	return missing
 }
 
 // headLost reports whether a head that was there is gone.

@@ -99,8 +99,14 @@ type NodeMeta struct {
 	Begin    time.Time      `yaml:"begin"`
 	BeginRaw clock.NodeTime `yaml:"begin_raw_ns"`
 	Interval time.Duration  `yaml:"interval"`
-	Sync     time.Duration  `yaml:"sync"`
-	FSType   string         `yaml:"filesystem,omitempty"`
+	// Sync is how often the spool is synced: as asked for, or by what the
+	// filesystem is. SyncPhase is this node's place within it, which spreads
+	// the nodes' syncs.
+	Sync      time.Duration `yaml:"sync"`
+	SyncPhase time.Duration `yaml:"sync_phase"`
+	FSType    string        `yaml:"filesystem,omitempty"`
+	// Shared says that other hosts may have the filesystem too.
+	Shared bool `yaml:"filesystem_shared"`
 	// GPUCounts says how many GPUs the run saw, the job was given and the
 	// node has; -1 where that is not known.
 	GPUCounts GPUCounts `yaml:"gpu_counts"`

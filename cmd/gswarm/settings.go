@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,12 +26,16 @@ type settings struct {
 	Tile     time.Duration `yaml:"tile"`
 	Sync     time.Duration `yaml:"sync"`
 	Ports    string        `yaml:"ports"`
-	Quiet    bool          `yaml:"quiet"`
-	Strict   bool          `yaml:"strict"`
+	GPUs     string        `yaml:"gpus"`
+	Budget   time.Duration `yaml:"budget"`
+	// ProcessUtil is dear and therefore asked for.
+	ProcessUtil bool `yaml:"gpu-process-util"`
+	Quiet       bool `yaml:"quiet"`
+	Strict      bool `yaml:"strict"`
 }
 
 func defaultSettings() *settings {
-	return &settings{Interval: 100 * time.Millisecond, Tile: defaultTile}
+	return &settings{Interval: 100 * time.Millisecond, Tile: defaultTile, GPUs: "all", Budget: 500 * time.Microsecond}
 }
 
 // flags declares the flags; their names are the keys of the YAML file.
@@ -40,6 +45,9 @@ func (s *settings) flags(f *pflag.FlagSet) {
 	f.DurationVar(&s.Tile, "tile", s.Tile, "stretch of time that is sealed into one shard")
 	f.DurationVar(&s.Sync, "sync", s.Sync, "time between syncs of the spool to disk (default 1s, on shared filesystems 30s)")
 	f.StringVar(&s.Ports, "ports", s.Ports, "ports that the head may use, `LO-HI` (default any)")
+	f.StringVar(&s.GPUs, "gpus", s.GPUs, "`GPUS` to sample: all that can be seen, those of the job, or a list of ordinals and UUIDs")
+	f.DurationVar(&s.Budget, "budget", s.Budget, "driver time that each GPU may cost per interval, averaged over a minute")
+	f.BoolVar(&s.ProcessUtil, "gpu-process-util", s.ProcessUtil, "also read the SM use of each process, which costs the driver 2.5 ms")
 	f.BoolVarP(&s.Quiet, "quiet", "q", s.Quiet, "leave out the closing line")
 	f.BoolVar(&s.Strict, "strict", s.Strict, "do not start the command if it cannot be sampled")
 }
@@ -95,8 +103,13 @@ func (s *settings) check() error {
 		return fmt.Errorf("--interval %s: the most is 1m", s.Interval)
 	case s.Tile < time.Second || s.Tile > 24*time.Hour:
 		return fmt.Errorf("--tile %s: must lie between 1s and 24h", s.Tile)
+	case s.Budget < time.Microsecond || s.Budget > time.Minute:
+		return fmt.Errorf("--budget %s: must lie between 1us and 1m", s.Budget)
 	case s.Sync < 0:
 		return fmt.Errorf("--sync %s: must not be negative", s.Sync)
+	}
+	if _, err := chooseGPUs(s.GPUs, nil); err != nil {
+		return err
 	}
 	return nil
 }
@@ -107,6 +120,7 @@ func (s *settings) record() map[string]string {
 	if s.Sync > 0 {
 		m["sync"] = s.Sync.String()
 	}
+	m["gpus"], m["budget"], m["gpu-process-util"] = s.GPUs, s.Budget.String(), strconv.FormatBool(s.ProcessUtil)
 	if s.Ports != "" {
 		m["ports"] = s.Ports
 	}
@@ -135,7 +149,7 @@ func readSettings(file string) (map[string]string, error) {
 	d.KnownFields(true)
 	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
 		if m := unknownKey.FindStringSubmatch(err.Error()); m != nil {
-			return nil, fmt.Errorf("%s, line %s: there is no setting %q; the settings are output, interval, tile, sync, ports, quiet, strict", path, m[1], m[2])
+			return nil, fmt.Errorf("%s, line %s: there is no setting %q; the settings are output, interval, tile, sync, ports, gpus, budget, gpu-process-util, quiet, strict", path, m[1], m[2])
 		}
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
