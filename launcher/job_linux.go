@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -119,12 +120,39 @@ func (j *job) run(path string, argv, env []string) {
 		j.started <- &StartError{Command: argv[0], Code: code, Err: err}
 		return
 	}
+	letGo()
 	j.started <- nil
 	go j.forward(signals, canary)
 	status := j.wait()
 	canary.stop()
 	j.ended <- Ending{status}
 	select {} // the thread must outlive what it forked; the process ends soon
+}
+
+// letGo closes what the job has inherited by now and wrap has no use for: when
+// the job closes its end of a pipe or of a PMI server's socket, the other side
+// must see that. Only stderr stays, for what is said at the end.
+func letGo() {
+	if null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
+		for fd := range 2 {
+			unix.Dup3(null, fd, unix.O_CLOEXEC) //nolint:errcheck // then it stays open
+		}
+		unix.Close(null) //nolint:errcheck // nothing was written
+	}
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= 2 {
+			continue
+		}
+		// All that this program opens is closed on exec.
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd) //nolint:errcheck // nothing was written
+		}
+	}
 }
 
 // forward passes on what was sent to wrap alone.

@@ -103,7 +103,7 @@ func (p Process) job() string { return first(p.Getenv("SLURM_HET_JOB_ID"), p.Get
 // ended; the caller ends likewise by EndAs. An error means that the command was
 // not run.
 func Wrap(opts Options, p Process) (Ending, error) {
-	here := Detect(p.Getenv, p.Host, parentID(), p.Now)
+	here := Detect(p.Getenv, p.Host, lookAround("/proc", os.Getpid()), p.Now)
 	w := &wrap{opts: opts, p: p, here: here, begin: p.Now, notes: opts.Notes}
 	if here.Position == Front {
 		return w.front()
@@ -256,22 +256,4 @@ func (w *wrap) agentConfig(run rundir.Run) control.AgentConfig {
 // it sees.
 func (w *wrap) jobEnv() []string {
 	return append(append([]string(nil), w.p.Env...), runVar+"="+w.p.job()+":"+string(w.abs))
-}
-
-// parentID names the parent process so that its children agree on it and no
-// later process gets the same name.
-func parentID() string {
-	ppid := os.Getppid()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", ppid))
-	if err != nil {
-		return strconv.Itoa(ppid)
-	}
-	// The start time is field 22; fields are counted after the name.
-	rest := string(b)
-	if i := strings.LastIndexByte(rest, ')'); i >= 0 {
-		if fields := strings.Fields(rest[i+1:]); len(fields) > 19 {
-			return fmt.Sprintf("%d-%s", ppid, fields[19])
-		}
-	}
-	return strconv.Itoa(ppid)
 }

@@ -213,18 +213,19 @@ func writeYAML(path string, from any) error {
 // WriteFile replaces a file so that a reader sees the old content or the new,
 // whatever happens in between: written beside it, synced, renamed.
 func WriteFile(path string, content []byte) (err error) {
-	// The process id keeps two writers apart; the prefix keeps readers away.
-	tmp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d.tmp", filepath.Base(path), os.Getpid()))
+	// A name of its own keeps two writers apart, on whatever nodes; the
+	// prefix keeps readers away.
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	tmp := f.Name()
 	defer func() {
 		if err != nil {
 			os.Remove(tmp)
 			err = fmt.Errorf("writing %s: %w", path, err)
 		}
 	}()
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, FileMode)
-	if err != nil {
-		return err
-	}
 	_, err = f.Write(content)
 	if serr := f.Sync(); err == nil && !ignorable(serr) {
 		err = serr

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,17 +19,12 @@ const settingsFile = "gswarm.yaml"
 
 // settings are what a user may set for wrap, by flag, variable or file.
 type settings struct {
-	Out      string        `yaml:"output"`
-	Interval time.Duration `yaml:"interval"`
-	Tile     time.Duration `yaml:"tile"`
-	Sync     time.Duration `yaml:"sync"`
-	Ports    string        `yaml:"ports"`
-	GPUs     string        `yaml:"gpus"`
-	Budget   time.Duration `yaml:"budget"`
+	Out                  string
+	Interval, Tile, Sync time.Duration
+	Ports, GPUs          string
+	Budget               time.Duration
 	// ProcessUtil is dear and therefore asked for.
-	ProcessUtil bool `yaml:"gpu-process-util"`
-	Quiet       bool `yaml:"quiet"`
-	Strict      bool `yaml:"strict"`
+	ProcessUtil, Quiet, Strict bool
 }
 
 func defaultSettings() *settings {
@@ -55,7 +48,7 @@ func (s *settings) flags(f *pflag.FlagSet) {
 // load fills in what no flag has set: from GSWARM_* variables, then from the
 // file. It returns what the user should be told though it is no error.
 func (s *settings) load(f *pflag.FlagSet, file string, env []string) (notes []string, err error) {
-	fromFile, err := readSettings(file)
+	fromFile, err := readSettings(file, settingNames)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +72,9 @@ func (s *settings) load(f *pflag.FlagSet, file string, env []string) (notes []st
 		value, ok := fromEnv[flag.Name]
 		source := "GSWARM_" + strings.ToUpper(flag.Name)
 		if !ok {
-			value, ok = fromFile[flag.Name]
-			source = flag.Name + " in the settings file"
+			var v fileSetting
+			v, ok = fromFile[flag.Name]
+			value, source = v.value, v.place
 		}
 		if flag.Changed || !ok || err != nil {
 			return
@@ -127,12 +121,16 @@ func (s *settings) record() map[string]string {
 	return m
 }
 
-// unknownKey picks the line and the key out of the YAML decoder's message.
-var unknownKey = regexp.MustCompile(`line (\d+): field (\S+) not found`)
+// settingNames are the settings, by which the flags, the keys of the file and,
+// in capitals behind GSWARM_, the variables go.
+var settingNames = []string{"output", "interval", "tile", "sync", "ports", "quiet", "strict"}
 
-// readSettings reads a settings file into flag values. An unknown key is an
-// error that names its line.
-func readSettings(file string) (map[string]string, error) {
+// fileSetting is a value in a settings file and where it stands.
+type fileSetting struct{ value, place string }
+
+// readSettings reads a settings file: of no name the usual one, if there is one.
+// An unknown key is an error that names its line.
+func readSettings(file string, names []string) (map[string]fileSetting, error) {
 	path := file
 	if path == "" {
 		path = settingsFile
@@ -144,23 +142,31 @@ func readSettings(file string) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the settings: %w", err)
 	}
-	var s settings
-	d := yaml.NewDecoder(bytes.NewReader(b))
-	d.KnownFields(true)
-	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
-		if m := unknownKey.FindStringSubmatch(err.Error()); m != nil {
-			return nil, fmt.Errorf("%s, line %s: there is no setting %q; the settings are output, interval, tile, sync, ports, gpus, budget, gpu-process-util, quiet, strict", path, m[1], m[2])
+	var doc yaml.Node
+	if err := yaml.Unmarshal(b, &doc); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(doc.Content) == 0 {
+		return nil, nil // nothing but comments
+	}
+	top := doc.Content[0]
+	if top.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("%s: line %d: settings are written as name: value", path, top.Line)
+	}
+	found := map[string]fileSetting{}
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		key, value := top.Content[i], top.Content[i+1]
+		place := fmt.Sprintf("%s, line %d", path, key.Line)
+		if !slices.Contains(names, key.Value) {
+			return nil, fmt.Errorf("%s: there is no setting %q; the settings are %s", place, key.Value, strings.Join(names, ", "))
 		}
-		return nil, fmt.Errorf("%s: %w", path, err)
+		if _, twice := found[key.Value]; twice {
+			return nil, fmt.Errorf("%s: %s stands there twice", place, key.Value)
+		}
+		if value.Kind != yaml.ScalarNode {
+			return nil, fmt.Errorf("%s: %s is one value", place, key.Value)
+		}
+		found[key.Value] = fileSetting{value.Value, place}
 	}
-	// Which keys are there, and their text, so that flags parse them alike.
-	values := map[string]string{}
-	var raw map[string]yaml.Node
-	if err := yaml.Unmarshal(b, &raw); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	for k, n := range raw {
-		values[k] = n.Value
-	}
-	return values, nil
+	return found, nil
 }
