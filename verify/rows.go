@@ -21,10 +21,11 @@ var volatile = map[string]bool{"pid": true, "rank": true, "peer": true, "kind": 
 
 // mayBeNull are columns whose null means that there is nothing to say.
 var mayBeNull = map[string][]string{
-	table.Event.Name:      {"gpu", "rank", "detail"},
-	table.Absence.Name:    {"column_name", "key", "detail"},
-	table.GPUProcess.Name: {"rank", "sm_util_pct"},
-	table.Sampler.Name:    {"agent_cpu_ns", "agent_rss_bytes", "spool_bytes", "dropped_rows_count"},
+	table.Event.Name:        {"gpu", "rank", "detail"},
+	table.Absence.Name:      {"column_name", "key", "detail"},
+	table.ClockBracket.Name: {"adj_status", "adj_maxerror_ns", "adj_esterror_ns", "adj_freq", "tai_offset_s", "clocksource"},
+	table.GPUProcess.Name:   {"rank", "sm_util_pct"},
+	table.Sampler.Name:      {"agent_cpu_ns", "agent_rss_bytes", "spool_bytes", "dropped_rows_count"},
 }
 
 // mixed are tables whose rows are of several kinds, each with columns of its
