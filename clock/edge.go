@@ -15,6 +15,8 @@ type segment struct {
 	// taken as 0 and the limit as driftLimit.
 	mean, known float64
 	tight       bool
+	// before and after are the most likely rates at the segment's ends.
+	before, after float64
 }
 
 // edge is what the exchanges between two nodes say of the offset peer-node,
@@ -206,7 +208,13 @@ func (e *edge) reach(i int, t int64) (lo, est, hi float64) {
 	s := &e.segs[k.seg]
 	dt := float64(t - k.t)
 	w := s.limit * math.Abs(dt)
-	return k.lo + s.rate*dt - w, k.est + s.rate*dt, k.hi + s.rate*dt + w
+	likely := s.after
+	if dt < 0 {
+		likely = s.before
+	}
+	// Within what the bounds change by, so that it stays between them.
+	likely = min(max(likely, s.rate-s.limit), s.rate+s.limit)
+	return k.lo + s.rate*dt - w, k.est + likely*dt, k.hi + s.rate*dt + w
 }
 
 // between returns the offset at t, which is not before knot i nor after the

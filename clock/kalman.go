@@ -65,9 +65,9 @@ func (e *edge) estimate() {
 		e.knots[i].est = lo + (hi-lo)/2
 	}
 	quiet := slidingMin(e.knots, widths)
-	for _, s := range e.segs {
-		e.smooth(s, widths, quiet)
-		e.settle(s)
+	for i := range e.segs {
+		e.smooth(&e.segs[i], widths, quiet)
+		e.settle(e.segs[i])
 	}
 }
 
@@ -92,8 +92,8 @@ func slidingMin(ks []knot, widths []float64) []float64 {
 	return out
 }
 
-// smooth sets the estimates of a segment.
-func (e *edge) smooth(s segment, widths, quiet []float64) {
+// smooth sets the estimates of a segment and its rates at both ends.
+func (e *edge) smooth(s *segment, widths, quiet []float64) {
 	ks := e.knots[s.first : s.last+1]
 	rate := s.mean
 	if math.IsInf(s.known, 0) || math.Abs(rate) > driftLimit {
@@ -117,10 +117,12 @@ func (e *edge) smooth(s segment, widths, quiet []float64) {
 	}
 	back := states[len(ks)-1]
 	ks[len(ks)-1].est = back.x + line(len(ks)-1)
+	s.after = rate + back.v/1e9
 	for i := len(ks) - 2; i >= 0; i-- {
 		back = states[i].backward(back, min(float64(ks[i+1].t-ks[i].t)/1e9, gapSpan))
 		ks[i].est = back.x + line(i)
 	}
+	s.before = rate + back.v/1e9
 }
 
 // backward returns the smoothed state before after, dt seconds later; s is the

@@ -114,7 +114,8 @@ func (e *edge) when(pt int64) int64 {
 func composed(a, b segment) segment {
 	c := segment{
 		rate: (1+a.rate)*(1+b.rate) - 1, mean: (1+a.mean)*(1+b.mean) - 1,
-		tight: a.tight && b.tight,
+		tight:  a.tight && b.tight,
+		before: a.before + b.before, after: a.after + b.after,
 	}
 	// The most by which (1+a)(1+b) strays, every rate at its limit.
 	c.limit = a.limit*(1+math.Abs(b.rate)) + b.limit*(1+math.Abs(a.rate)) + a.limit*b.limit

@@ -62,7 +62,7 @@ func TestNodesExchangeStamps(t *testing.T) {
 		}
 		return n
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for done := 0; done < nodes; {
 		done = 0
 		for _, c := range clusters {

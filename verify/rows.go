@@ -23,7 +23,7 @@ var volatile = map[string]bool{"pid": true, "rank": true, "peer": true, "kind": 
 var mayBeNull = map[string][]string{
 	table.Event.Name:        {"gpu", "rank", "detail"},
 	table.Absence.Name:      {"column_name", "key", "detail"},
-	table.ClockBracket.Name: {"adj_status", "adj_maxerror_ns", "adj_esterror_ns", "adj_freq", "tai_offset_s"},
+	table.ClockBracket.Name: {"adj_status", "adj_maxerror_ns", "adj_esterror_ns", "adj_freq", "tai_offset_s", "clocksource"},
 	table.GPUProcess.Name:   {"rank", "sm_util_pct"},
 	table.Sampler.Name:      {"agent_cpu_ns", "agent_rss_bytes", "spool_bytes", "dropped_rows_count"},
 }
@@ -74,7 +74,9 @@ func (v *verifier) rows(ctx context.Context, t *table.Table) error {
 	for _, k := range t.Keys {
 		c.regular = c.regular && !volatile[k]
 	}
-	for i := own(t, len(t.Columns)-1); i > table.TLRead; i-- {
+	// What the kernel does not tell of its clocks, it does not tell.
+	clocks := t == table.ClockBracket || t == table.ClockExchange
+	for i := own(t, len(t.Columns)-1); i > table.TLRead && !clocks; i-- {
 		if col := c.tl.Columns[i]; !col.Required && !mixed[t.Name] && !slices.Contains(mayBeNull[t.Name], col.Name) {
 			c.nullable = append(c.nullable, i)
 		}

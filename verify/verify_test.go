@@ -41,7 +41,7 @@ type madeUp struct {
 
 const seconds = 30
 
-func (m madeUp) write(t *testing.T) string {
+func (m madeUp) write(t testing.TB) string {
 	t.Helper()
 	m.dir = rundir.Dir(t.TempDir())
 	end := time.Unix(1.7e9, 0).UTC()
@@ -69,7 +69,7 @@ func event(at int64, kind string, rank int, detail string) *table.Batch {
 	return b
 }
 
-func (m madeUp) node(t *testing.T, i int) {
+func (m madeUp) node(t testing.TB, i int) {
 	t.Helper()
 	name := fmt.Sprintf("n%d", i)
 	if err := os.MkdirAll(m.dir.Node(name), 0o700); err != nil {
@@ -173,7 +173,7 @@ func (m madeUp) second(i, sec int, put func(*table.Batch)) {
 	put(sam)
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
