@@ -128,6 +128,8 @@ func TestColumnIndexes(t *testing.T) {
 		{table.Host, table.HostMemTotal, "mem_total_bytes"},
 		{table.Net, table.NetTxDropped, "tx_dropped_count"},
 		{table.Disk, table.DiskBusy, "busy_ns"},
+		{table.Rank, table.RankPSIIOFull, "cgroup_psi_io_full_ns"},
+		{table.Rank, table.RankRSS, "rss_bytes"},
 		{table.Event, table.EventDetail, "detail"},
 		{table.Absence, table.AbsDetail, "detail"},
 		{table.ClockExchange, table.ExT4, "t4_ns"},

@@ -126,7 +126,7 @@ func (t *Table) Index(name string) int {
 // caller must not change what it gets.
 func All() []*Table {
 	return []*Table{
-		GPU, GPUActivity, Host, Net, Disk,
+		GPU, GPUActivity, Host, Net, Disk, Rank,
 		Event, Absence, ClockExchange, ClockBracket, Sampler,
 	}
 }

@@ -44,7 +44,7 @@ func (a *app) agentSetup(cfg control.AgentConfig) rankagent.Setup {
 	}
 	s.Openers = append(s.Openers, gpuOpener(cfg, source))
 	if cfg.Part == "" { // the node's first sampler has read the host already
-		s.Openers = append(s.Openers, hostOpener(a.env))
+		s.Openers = append(s.Openers, hostOpener(a.env), rankOpener(cfg))
 	}
 	return s
 }
@@ -60,6 +60,22 @@ func hostOpener(env []string) rankagent.Opener {
 		return rankagent.Opened{
 			Sources:  h.Sources(),
 			Describe: func(m *rundir.NodeMeta) { m.Facts = facts },
+		}, nil
+	}}
+}
+
+func rankOpener(cfg control.AgentConfig) rankagent.Opener {
+	return rankagent.Opener{Name: "rank", Open: func(rankagent.Out) (rankagent.Opened, error) {
+		t, err := rank.Open(rank.Options{
+			UID: os.Geteuid(), Job: rank.Variable{Name: cfg.JobVar[0], Value: cfg.JobVar[1]},
+			Run: string(cfg.Dir), Alone: cfg.Run.Scheduler.Position == string(launcher.Alone),
+		})
+		if err != nil {
+			return rankagent.Opened{}, fmt.Errorf("opening the job's processes: %w", err)
+		}
+		return rankagent.Opened{
+			Sources: t.Sources(),
+			Update:  func(m *rundir.NodeMeta) { m.Processes = t.Ranks() },
 		}, nil
 	}}
 }
