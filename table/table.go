@@ -126,7 +126,7 @@ func (t *Table) Index(name string) int {
 // caller must not change what it gets.
 func All() []*Table {
 	return []*Table{
-		GPU, GPUActivity, Host, Net, Disk, Rank,
+		GPU, GPUActivity, Host, NUMA, Net, Infiniband, Disk, Filesystem, Rank,
 		Event, Absence, ClockExchange, ClockBracket, Sampler,
 	}
 }
