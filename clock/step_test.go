@@ -110,18 +110,43 @@ func TestWanderBeyondLimit(t *testing.T) {
 	check(t, r, res.Model("n"), node, ref, a, 0, 120e9, 5000)
 }
 
+// A node that restarted is placed boot by boot; where the raw clock of one boot
+// shows what that of another showed, nothing of it is.
 func TestRestart(t *testing.T) {
 	r := newRand(t)
-	ref, node := randomOscillator(r), randomOscillator(r)
-	again := node
-	again.origin = 0
-	xs := exchanges(r, node, ref, "head", path{there: 5000, back: 5000}, plan{from: 0, to: 10e9, gap: 1e9, size: 8})
-	xs = append(xs, exchanges(r, again, ref, "head", path{there: 5000, back: 5000}, plan{from: 100e9, to: 110e9, gap: 1e9, size: 8})...)
-	node.origin += 500e9
-	res := Fit(Input{Reference: "head", Anchor: anchorOf(ref), Nodes: []NodeEvidence{{Node: "n", Exchanges: xs}}})
-	m := res.Model("n")
-	if k := kinds(res.Contradictions()); k[KindRestart] != 1 || m.Method() != Unaligned {
-		t.Errorf("contradictions %v, method %s; want a restart and no alignment", k, m.Method())
+	for _, c := range []struct {
+		name   string
+		origin int64
+		placed bool
+	}{{"apart", 500e9, true}, {"alike", 70e9, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			ref, node := randomOscillator(r), randomOscillator(r)
+			again := node
+			node.origin, again.origin = c.origin, -100e9
+			p := path{there: 5000, back: 5000}
+			xs := exchanges(r, node, ref, "head", p, plan{from: 0, to: 10e9, gap: 1e9, size: 8})
+			xs = append(xs, exchanges(r, again, ref, "head", p, plan{from: 150e9, to: 170e9, gap: 1e9, size: 8})...)
+			a := anchorOf(ref)
+			res := Fit(Input{Reference: "head", Anchor: a, Nodes: []NodeEvidence{{Node: "n", Exchanges: xs, First: NodeTime(again.read(150e9)), Last: NodeTime(node.read(10e9))}}})
+			m := res.Model("n")
+			if k := kinds(res.Contradictions()); k[KindRestart] != 1 || len(k) != 1 {
+				t.Errorf("contradictions %v, want a restart", res.Contradictions())
+			}
+			if !c.placed {
+				if m.Method() != Unaligned {
+					t.Errorf("method %s, want no alignment", m.Method())
+				}
+				return
+			}
+			check(t, r, m, node, ref, a, 0, 10e9, 500)
+			check(t, r, m, again, ref, a, 150e9, 170e9, 500)
+			if _, _, ok := m.At(NodeTime(node.read(10e9) - 200e9)); ok {
+				t.Error("a stamp of neither boot is aligned")
+			}
+			if s := m.Summary(); s.Method != ByExchange || s.ExchangesUsed != len(xs) {
+				t.Errorf("%s with %d of %d exchanges", s.Method, s.ExchangesUsed, len(xs))
+			}
+		})
 	}
 }
 

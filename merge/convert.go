@@ -2,6 +2,7 @@ package merge
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/gswarm/gswarm/clock"
@@ -55,15 +56,24 @@ func (c *converter) times(b *table.Batch) {
 	bounds, bounded := c.out.Ints(table.TLBound), c.out.Valid(table.TLBound)
 	names, reads := c.out.Strings(table.TLNode), c.out.Ints(table.TLRead)
 	for i, r := range raw {
+		within, known := (read[i]+1)/2, true
+		if c.src.Foreign.Column != "" {
+			// Where the stamp cannot be carried over, the row is laid where
+			// it was read and has no bound: how long it waited in somebody
+			// else's buffer is not known.
+			if r, within, known = c.foreign(b, i); !known {
+				r = raw[i]
+			}
+		}
 		t, bound, aligned := c.node.model.At(clock.NodeTime(r))
 		nanos[i] = int64(t)
 		// Towards the past, also before 1970, so that time never is later
 		// than time_ns.
 		micros[i] = floorDiv(int64(t), 1000)
-		if aligned {
+		if aligned && known {
 			// The value was read somewhere within the read, of which
 			// t_raw_ns is the middle.
-			bounds[i], bounded[i] = bound+(read[i]+1)/2, true
+			bounds[i], bounded[i] = bound+within, true
 		}
 		names[i], reads[i] = c.node.machine, read[i]
 	}
@@ -78,6 +88,23 @@ func (c *converter) times(b *table.Batch) {
 		}
 		fill(c.out.Valid(table.TLBegin))
 	}
+}
+
+// foreign returns when a row's foreign stamp was made on the node's raw clock,
+// within how much, by the brackets in which both clocks were read.
+func (c *converter) foreign(b *table.Batch, i int) (raw, within int64, ok bool) {
+	col := c.src.Index(c.src.Foreign.Column)
+	if c.src.Foreign.Clock != table.Realtime || !b.Valid(col)[i] {
+		return 0, 0, false
+	}
+	unit := c.src.Foreign.UnitNS
+	stamp := b.Ints(col)[i]
+	if stamp > math.MaxInt64/unit || stamp < math.MinInt64/unit {
+		return 0, 0, false
+	}
+	at, bound, ok := c.node.model.Wall().Raw(stamp * unit)
+	// A stamp of a unit is of an instant within that unit.
+	return int64(at), bound + unit, ok
 }
 
 func fill(b []bool) {

@@ -48,11 +48,6 @@ func (m *merger) scan() error {
 		m.add(d, data)
 	}
 	m.settleNames()
-	for _, n := range m.nodes {
-		if err := m.evidence(n); err != nil {
-			return err
-		}
-	}
 	for _, want := range m.run.Nodes {
 		want = rundir.CleanName(want)
 		if !slices.ContainsFunc(m.nodes, func(n *node) bool { return n.machine == want || n.dir == want }) {
@@ -141,21 +136,32 @@ func (m *merger) fit() error {
 	if !slices.ContainsFunc(m.nodes, func(n *node) bool { return n.rows > 0 }) {
 		return fmt.Errorf("merging %s: %w: no node left a row", m.dir, ErrNoData)
 	}
-	in := m.reference()
+	reference, anchor, err := m.reference()
+	if err != nil {
+		return err
+	}
+	f := clock.NewFitter(reference, anchor)
 	fitted := make(map[string]bool)
 	for _, n := range m.nodes { // a node's first sampler, which has the evidence, comes first
 		if fitted[n.machine] || n.rows == 0 {
 			continue
 		}
 		fitted[n.machine] = true
-		in.Nodes = append(in.Nodes, clock.NodeEvidence{
+		// A node at a time: the fitter keeps a few facts of each burst, and
+		// the exchanges of a large run are larger than all else here.
+		if !m.chosen { // else the choice of the reference has read it
+			if err := m.evidence(n); err != nil {
+				return err
+			}
+		}
+		f.Add(clock.NodeEvidence{
 			Node: n.machine, Exchanges: n.exchanges, Brackets: n.brackets, First: n.first, Last: n.last,
 		})
+		n.exchanges, n.brackets = nil, nil
 	}
-	m.result = clock.Fit(in)
+	m.result = f.Fit()
 	latest := clock.ClusterTime(math.MinInt64)
 	for _, n := range m.nodes {
-		n.exchanges, n.brackets = nil, nil
 		n.model = m.result.Model(n.machine)
 		if n.rows == 0 {
 			m.miss(NodeEmpty, n.name, "its directory holds no row")
@@ -177,13 +183,16 @@ func (m *merger) fit() error {
 
 // reference returns the run's reference, or the best one where the run was
 // killed before it named one: the node that the others asked most.
-func (m *merger) reference() clock.Input {
+func (m *merger) reference() (string, clock.Anchor, error) {
 	if r := m.run.Reference; r != nil && r.Node != "" {
-		return clock.Input{Reference: r.Node, Anchor: r.Anchor}
+		return r.Node, r.Anchor, nil
 	}
 	m.chosen = true
 	asked := make(map[string]int)
 	for _, n := range m.nodes {
+		if err := m.evidence(n); err != nil {
+			return "", clock.Anchor{}, err
+		}
 		for _, x := range n.exchanges {
 			asked[x.Peer]++
 		}
@@ -195,12 +204,9 @@ func (m *merger) reference() clock.Input {
 		}
 	}
 	if best == nil {
-		return clock.Input{}
+		return "", clock.Anchor{}, nil
 	}
-	b := best.brackets[0]
-	return clock.Input{Reference: best.machine, Anchor: clock.Anchor{
-		Raw: b.Raw0 + (b.Raw1-b.Raw0)/2, Realtime: b.Realtime, Width: int64(b.Raw1 - b.Raw0),
-	}}
+	return best.machine, clock.AnchorOf(best.brackets[0]), nil
 }
 
 // judge finds the stretches in which a node's agent was dead, and writes them

@@ -90,6 +90,14 @@ var parquetMagic = []byte("PAR1")
 // CreateParquet begins a Parquet file of t's rows. The metadata kv is kept in
 // the file beside gswarm's own.
 func CreateParquet(path string, t *table.Table, kv map[string]string) (*ParquetWriter, error) {
+	// The name does not end in .parquet, so no reader takes it for a file.
+	tmp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d.tmp", filepath.Base(path), os.Getpid()))
+	return createParquet(path, tmp, t, kv)
+}
+
+// createParquet is CreateParquet that writes to tmp meanwhile, which may be
+// path itself.
+func createParquet(path, tmp string, t *table.Table, kv map[string]string) (*ParquetWriter, error) {
 	sc, err := parquetSchema(t)
 	if err != nil {
 		return nil, err
@@ -117,9 +125,7 @@ func CreateParquet(path string, t *table.Table, kv map[string]string) (*ParquetW
 	if err != nil {
 		return nil, err
 	}
-	w := &ParquetWriter{path: path, table: t, schema: sc, zstd: enc, rows: table.NewBatch(t, 0)}
-	// The name does not end in .parquet, so no reader takes it for a file.
-	w.tmp = filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d.tmp", filepath.Base(path), os.Getpid()))
+	w := &ParquetWriter{path: path, tmp: tmp, table: t, schema: sc, zstd: enc, rows: table.NewBatch(t, 0)}
 	for e := range w.props {
 		w.props[e] = writerProperties(encoding(e))
 	}
@@ -437,6 +443,9 @@ func (w *ParquetWriter) Close() (err error) {
 	if err := f.Close(); err != nil {
 		os.Remove(w.tmp)
 		return fmt.Errorf("closing %s: %w", w.path, err)
+	}
+	if w.tmp == w.path {
+		return nil
 	}
 	if err := os.Rename(w.tmp, w.path); err != nil {
 		os.Remove(w.tmp)

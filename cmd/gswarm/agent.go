@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -67,6 +68,7 @@ func startDetached(command []string) error {
 		}
 		command = []string{self, "agent"}
 	}
+	keepFromChildren()
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -74,6 +76,21 @@ func startDetached(command []string) error {
 		return fmt.Errorf("starting the agent: %w", err)
 	}
 	return nil
+}
+
+// keepFromChildren has every descriptor but the standard ones closed in the
+// agent. It may be the job's (a PMI server's socket, a pipe that somebody reads
+// to its end), and an agent outlives the rank that it was opened for.
+func keepFromChildren() {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
 }
 
 // silence lets go of the descriptors that the agent was started with: whoever

@@ -144,6 +144,9 @@ func gatherInfo(dir rundir.Dir, now time.Time) (*runInfo, error) {
 			}
 		}
 	}
+	if run != nil && run.Scheduler.Position == "front" && run.End == nil && len(info.Alive) == 0 {
+		problem("wrap was killed before the job's end: how it ended is not known")
+	}
 	meta, err := merge.ReadMeta(dir)
 	switch {
 	case err == nil:

@@ -61,7 +61,7 @@ func BenchmarkReadThisNode(b *testing.B) {
 	run := b.TempDir()
 	for i := range n {
 		cmd := exec.Command("sleep", "1000")
-		cmd.Env = append(os.Environ(), runVar+"="+run)
+		cmd.Env = append(os.Environ(), runVar+"=:"+run)
 		if i < 128 {
 			cmd.Env = append(cmd.Env, fmt.Sprintf("PMI_RANK=%d", i))
 		}

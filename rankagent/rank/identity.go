@@ -35,7 +35,7 @@ type names struct {
 var launchers = []names{
 	{"torchrun", []string{"TORCHELASTIC_RUN_ID"}, "RANK", "LOCAL_RANK", "WORLD_SIZE"},
 	// A script that starts PyTorch's ranks by itself sets these.
-	{"torch", []string{"MASTER_ADDR", "WORLD_SIZE"}, "RANK", "LOCAL_RANK", "WORLD_SIZE"},
+	{"torch", []string{"WORLD_SIZE"}, "RANK", "LOCAL_RANK", "WORLD_SIZE"},
 	{"openmpi", nil, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"},
 	{"mvapich", nil, "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_SIZE"},
 	{"mpich", []string{"MPI_LOCALRANKID"}, "PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"},

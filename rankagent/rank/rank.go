@@ -254,6 +254,9 @@ func (t *Tracker) sayLimits(out rankagent.Out) {
 // RankOf returns the rank that a process is, or works for: -1 where it has
 // none or is none of the job's.
 func (t *Tracker) RankOf(pid int) int {
+	if t == nil { // there is no /proc
+		return -1
+	}
 	t.mu.Lock()
 	p := t.procs[pid]
 	t.mu.Unlock()
@@ -265,8 +268,25 @@ func (t *Tracker) RankOf(pid int) int {
 		return -1
 	}
 	env, err := readEnviron(t.opts.ProcRoot, pid)
-	if err != nil || len(env) == 0 {
+	if err != nil || len(env) == 0 || !t.says(environ(env)) {
 		return -1
 	}
-	return Identify(environ(env).get).Rank
+	if id := Identify(environ(env).get); id.Known() {
+		return id.Rank
+	}
+	// Without a rank of its own it works for whoever started it.
+	for range 8 {
+		s, err := readStat(t.opts.ProcRoot, pid, make([]byte, 4096))
+		if err != nil {
+			return -1
+		}
+		pid = int(s.ppid)
+		t.mu.Lock()
+		p := t.procs[pid]
+		t.mu.Unlock()
+		if p != nil {
+			return p.shownRank()
+		}
+	}
+	return -1
 }

@@ -258,7 +258,7 @@ func TestComeAndGo(t *testing.T) {
 	said("vanished", "process_exit 0")
 	os.Rename(at("12", ""), at("99", ""))
 	put(t, at("12", "stat"), strings.Replace(strings.Replace(string(stat), "20 (", "12 (", 1), " 200 100000000", " 999 100000000", 1))
-	put(t, at("12", "environ"), "GSWARM_X_RUN=/r\x00OMPI_COMM_WORLD_RANK=7\x00")
+	put(t, at("12", "environ"), "GSWARM_X_RUN=:/r\x00OMPI_COMM_WORLD_RANK=7\x00")
 	said("another of the same id", "process_exit 1", "process_start 7")
 	if tr.RankOf(12) != 7 || tr.RankOf(11) != 0 || tr.RankOf(10) != -1 || tr.RankOf(4711) != -1 {
 		t.Error("RankOf")

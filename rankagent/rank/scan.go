@@ -251,16 +251,32 @@ func (t *Tracker) belongs(p *process) bool {
 	if _, agent := p.env.lookup(agentMark); agent {
 		return false
 	}
-	if run, wrapped := p.env.lookup(runVar); wrapped && t.opts.Run != "" {
+	if run, wrapped := runOf(p.env); wrapped && t.opts.Run != "" {
 		return run == t.opts.Run // else it is another run's of the same job
 	}
-	if t.opts.Job.Name != "" && p.env.get(t.opts.Job.Name) == t.opts.Job.Value {
+	if t.says(p.env) {
 		return true
 	}
 	if job, _ := p.cgroup.slurmStep(); t.opts.Job.Name == "SLURM_JOB_ID" && job != "" && job == t.opts.Job.Value {
 		return true
 	}
 	return p.parent != nil && !p.parent.own
+}
+
+// says reports whether an environment is that of a process of the job.
+func (t *Tracker) says(env environ) bool {
+	if run, wrapped := runOf(env); wrapped && t.opts.Run != "" {
+		return run == t.opts.Run
+	}
+	return t.opts.Job.Name != "" && env.get(t.opts.Job.Name) == t.opts.Job.Value
+}
+
+// runOf returns the run that an environment names, behind the job's id and a
+// colon.
+func runOf(env environ) (dir string, wrapped bool) {
+	v, wrapped := env.lookup(runVar)
+	_, dir, _ = strings.Cut(v, ":")
+	return dir, wrapped
 }
 
 // place decides a process's role, rank and GPU.
@@ -385,8 +401,10 @@ func owner(root string, pid int) (uid int, err error) {
 	return int(st.Uid), nil
 }
 
-func (t *Tracker) statOf(pid int) (stat, error) {
-	b, err := readWhole(filepath.Join(t.opts.ProcRoot, strconv.Itoa(pid), "stat"), t.buf)
+func (t *Tracker) statOf(pid int) (stat, error) { return readStat(t.opts.ProcRoot, pid, t.buf) }
+
+func readStat(root string, pid int, buf []byte) (stat, error) {
+	b, err := readWhole(filepath.Join(root, strconv.Itoa(pid), "stat"), buf)
 	if err != nil {
 		return stat{}, err
 	}
