@@ -12,15 +12,18 @@ import (
 type converter struct {
 	node     *node
 	src, dst *table.Table
+	stamps   stamper
 	out      *table.Batch
 	// own is where the table's own columns begin, in src and in dst.
 	ownSrc, ownDst int
+	// gpu is the column of GPU ordinals in dst, or -1.
+	gpu int
 }
 
 func newConverter(n *node, src, dst *table.Table) *converter {
 	c := &converter{
-		node: n, src: src, dst: dst, out: table.NewBatch(dst, 0),
-		ownSrc: table.ColBegin, ownDst: table.TLBegin,
+		node: n, src: src, dst: dst, stamps: stamperOf(n, src), out: table.NewBatch(dst, 0),
+		ownSrc: table.ColBegin, ownDst: table.TLBegin, gpu: dst.Index(gpuColumn),
 	}
 	if src.Shape == table.Windowed {
 		c.ownSrc, c.ownDst = table.ColBegin+1, table.TLBegin+1
@@ -46,24 +49,26 @@ func (c *converter) convert(b *table.Batch) *table.Batch {
 			copy(c.out.Ints(o), b.Ints(i))
 		}
 	}
+	if c.gpu >= 0 {
+		c.node.renumber(c.out.Ints(c.gpu), c.out.Valid(c.gpu))
+	}
 	return c.out
 }
 
 func (c *converter) times(b *table.Batch) {
-	raw, read := b.Ints(table.ColT), b.Ints(table.ColRead)
+	read := b.Ints(table.ColRead)
 	micros, nanos := c.out.Ints(table.TLTime), c.out.Ints(table.TLTimeNS)
 	bounds, bounded := c.out.Ints(table.TLBound), c.out.Valid(table.TLBound)
 	names, reads := c.out.Strings(table.TLNode), c.out.Ints(table.TLRead)
-	for i, r := range raw {
-		t, bound, aligned := c.node.model.At(clock.NodeTime(r))
+	for i := range nanos {
+		raw, within, known := c.stamps(b, i)
+		t, bound, aligned := c.node.model.At(raw)
 		nanos[i] = int64(t)
 		// Towards the past, also before 1970, so that time never is later
 		// than time_ns.
 		micros[i] = floorDiv(int64(t), 1000)
-		if aligned {
-			// The value was read somewhere within the read, of which
-			// t_raw_ns is the middle.
-			bounds[i], bounded[i] = bound+(read[i]+1)/2, true
+		if aligned && known {
+			bounds[i], bounded[i] = bound+within, true
 		}
 		names[i], reads[i] = c.node.machine, read[i]
 	}

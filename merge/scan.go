@@ -28,6 +28,12 @@ type node struct {
 	rows          int64
 	// written counts the rows in the timeline by table.
 	written map[string]int64
+	// gpus are those that the sampler saw. Where the node had several
+	// samplers, ordinals leads from its numbers to the node's; renumbered
+	// says that they differ.
+	gpus       []seenGPU
+	ordinals   map[int64]int64
+	renumbered bool
 	// lost are absence rows that the merge adds, because the agent that
 	// should have was killed.
 	lost *table.Batch
@@ -48,6 +54,7 @@ func (m *merger) scan() error {
 		m.add(d, data)
 	}
 	m.settleNames()
+	m.numberGPUs()
 	for _, n := range m.nodes {
 		if err := m.evidence(n); err != nil {
 			return err
@@ -66,8 +73,13 @@ func (m *merger) scan() error {
 
 func (m *merger) add(dir string, data *shard.Node) {
 	n := &node{dir: dir, name: dir, data: data, written: make(map[string]int64)}
-	if meta, err := rundir.ReadNodeMeta(m.dir, dir); err == nil && meta.Node != "" {
-		n.name = meta.Node
+	if meta, err := rundir.ReadNodeMeta(m.dir, dir); err == nil {
+		if meta.Node != "" {
+			n.name = meta.Node
+		}
+		if n.gpus, err = gpusOf(meta); err != nil {
+			m.notes = append(m.notes, fmt.Sprintf("%s: the list of GPUs in its meta.yaml cannot be read", dir))
+		}
 	}
 	// The shards know best whose they are.
 	if own := data.Name(); own != "" {
@@ -142,16 +154,7 @@ func (m *merger) fit() error {
 		return fmt.Errorf("merging %s: %w: no node left a row", m.dir, ErrNoData)
 	}
 	in := m.reference()
-	fitted := make(map[string]bool)
-	for _, n := range m.nodes { // a node's first sampler, which has the evidence, comes first
-		if fitted[n.machine] || n.rows == 0 {
-			continue
-		}
-		fitted[n.machine] = true
-		in.Nodes = append(in.Nodes, clock.NodeEvidence{
-			Node: n.machine, Exchanges: n.exchanges, Brackets: n.brackets, First: n.first, Last: n.last,
-		})
-	}
+	in.Nodes = m.clockEvidence()
 	m.result = clock.Fit(in)
 	latest := clock.ClusterTime(math.MinInt64)
 	for _, n := range m.nodes {
@@ -175,11 +178,38 @@ func (m *merger) fit() error {
 	return nil
 }
 
+// clockEvidence gathers what is known of each node's clock. The samplers of a
+// node share it; the evidence is that of the first one that has any.
+func (m *merger) clockEvidence() []clock.NodeEvidence {
+	var all []clock.NodeEvidence
+	for _, n := range m.nodes { // in order of their names, so a node's samplers follow each other
+		if n.rows == 0 {
+			continue
+		}
+		last := len(all) - 1
+		if last < 0 || all[last].Node != n.machine {
+			all = append(all, clock.NodeEvidence{
+				Node: n.machine, Exchanges: n.exchanges, Brackets: n.brackets, First: n.first, Last: n.last,
+			})
+			continue
+		}
+		ev := &all[last]
+		ev.First, ev.Last = min(ev.First, n.first), max(ev.Last, n.last)
+		if len(ev.Exchanges) == 0 {
+			ev.Exchanges = n.exchanges
+		}
+		if len(ev.Brackets) == 0 {
+			ev.Brackets = n.brackets
+		}
+	}
+	return all
+}
+
 // reference returns the run's reference, or the best one where the run was
 // killed before it named one: the node that the others asked most.
 func (m *merger) reference() clock.Input {
 	if r := m.run.Reference; r != nil && r.Node != "" {
-		return clock.Input{Reference: r.Node, Anchor: r.Anchor}
+		return clock.Input{Reference: rundir.NodeOf(r.Node), Anchor: r.Anchor}
 	}
 	m.chosen = true
 	asked := make(map[string]int)
