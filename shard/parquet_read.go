@@ -32,8 +32,6 @@ type parquetFile struct {
 	kv       map[string]string
 	groups   []rowGroup
 	footer   int64 // where it begins
-	// extra are columns of the file that its table does not know.
-	extra []string
 }
 
 // identity tells whether a path still leads to the file that it led to.
@@ -298,7 +296,7 @@ func (p *parquetFile) readGroup(t *table.Table, i int, fn func(*table.Batch) err
 	if err := p.load(i, &raw); err != nil {
 		return err
 	}
-	g, err := p.openGroup(t, i, &raw)
+	g, err := raw.reader(t)
 	if err != nil {
 		return &CorruptError{Path: p.path, Err: fmt.Errorf("row group %d: %w", i, err)}
 	}
@@ -323,14 +321,14 @@ type groupReader struct {
 	columns []*columnReader // nil where the file lacks the column
 }
 
-func (p *parquetFile) openGroup(t *table.Table, i int, raw *RawGroup) (*groupReader, error) {
-	p.extra = p.extra[:0]
+// extraOf returns the columns of the file that its table does not know.
+func (p *parquetFile) extraOf(t *table.Table) (extra []string) {
 	for _, c := range p.schema.columns {
 		if t.Index(c.name) < 0 {
-			p.extra = append(p.extra, c.name)
+			extra = append(extra, c.name)
 		}
 	}
-	return raw.reader(t)
+	return extra
 }
 
 func (raw *RawGroup) reader(t *table.Table) (*groupReader, error) {
