@@ -1,9 +1,6 @@
 package merge
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/table"
 )
@@ -88,40 +85,5 @@ func (c *converter) times(b *table.Batch) {
 func fill(b []bool) {
 	for i := range b {
 		b[i] = true
-	}
-}
-
-// sortByTime returns the rows in the order of their time, rows of one time in
-// the order in which they came; b itself where it is in order.
-func sortByTime(b *table.Batch) *table.Batch {
-	times := b.Ints(table.TLTimeNS)
-	if slices.IsSorted(times) {
-		return b
-	}
-	order := make([]int32, len(times))
-	for i := range order {
-		order[i] = int32(i)
-	}
-	slices.SortStableFunc(order, func(x, y int32) int { return cmp.Compare(times[x], times[y]) })
-	out := table.NewBatch(b.Table, len(times))
-	out.AppendNulls(len(times))
-	for i, c := range b.Table.Columns {
-		gather(out.Valid(i), b.Valid(i), order)
-		switch c.Type {
-		case table.String:
-			gather(out.Strings(i), b.Strings(i), order)
-		case table.Float32, table.Float64:
-			gather(out.Floats(i), b.Floats(i), order)
-		default:
-			gather(out.Ints(i), b.Ints(i), order)
-		}
-	}
-	return out
-}
-
-// gather puts the values of src into dst in the given order.
-func gather[T any](dst, src []T, order []int32) {
-	for i, o := range order {
-		dst[i] = src[o]
 	}
 }

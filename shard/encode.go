@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"math"
 	"math/bits"
+	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -106,10 +107,10 @@ func (e *Encoder) Encode(g *Group, b *table.Batch) error {
 	return nil
 }
 
-// Splice makes a row group of src's rows in g: the columns that own has, by
-// name, are encoded from it, the others are copied as they lie in src, and those
-// that neither has are null. Src belongs to g from then on.
-func (e *Encoder) Splice(g *Group, t *table.Table, src *RawGroup, own *table.Batch) error {
+// Splice makes a row group of src's rows in g: the named columns are encoded
+// from own, the others are copied as they lie in src, and those that src lacks
+// are null. Src has to be loaded again before its next use.
+func (e *Encoder) Splice(g *Group, t *table.Table, src *RawGroup, own *table.Batch, names []string) error {
 	g.reset()
 	g.rows = src.rows
 	g.raw, src.buf = src.buf, g.raw
@@ -126,8 +127,8 @@ func (e *Encoder) Splice(g *Group, t *table.Table, src *RawGroup, own *table.Bat
 	for i, col := range t.Columns {
 		p := &places[i]
 		d := columnData{}
-		if at := own.Table.Index(col.Name); at >= 0 {
-			d = dataOf(own, at)
+		if slices.Contains(names, col.Name) {
+			d = dataOf(own, own.Table.Index(col.Name))
 		} else if c, ok := src.chunk(col); ok {
 			p.chunk, p.copied = c, true
 			p.from, p.to = int(c.begin-src.begin), int(c.begin-src.begin+c.size)

@@ -3,10 +3,13 @@ package shard
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"hash/crc32"
 	"math"
 	"math/rand/v2"
@@ -59,12 +62,16 @@ type sink struct {
 	w   *bufio.Writer
 	n   int64
 	crc uint32
+	sha hash.Hash
 }
 
 func (s *sink) Write(p []byte) (int, error) {
 	n, err := s.w.Write(p)
 	s.n += int64(n)
 	s.crc = crc32.Update(s.crc, castagnoli, p[:n])
+	if s.sha != nil {
+		s.sha.Write(p[:n])
+	}
 	return n, err
 }
 
@@ -92,7 +99,7 @@ func CreateParquet(path string, t *table.Table, kv map[string]string) (*ParquetW
 		w.enc.Release()
 		return nil, fmt.Errorf("creating %s: %w", path, err)
 	}
-	w.out = &sink{w: bufio.NewWriterSize(w.f, 64<<10)}
+	w.out = &sink{w: bufio.NewWriterSize(w.f, 64<<10), sha: sha256.New()}
 	_, _ = w.out.Write(parquetMagic) // a buffered writer keeps its error
 	return w, nil
 }
@@ -241,8 +248,10 @@ func (w *ParquetWriter) Close() (err error) {
 	return nil
 }
 
-// Size returns the bytes written so far.
-func (w *ParquetWriter) Size() int64 { return w.out.n }
+// Sum returns the length and the SHA-256 of the file once it is closed.
+func (w *ParquetWriter) Sum() (int64, string) {
+	return w.out.n, hex.EncodeToString(w.out.sha.Sum(nil))
+}
 
 // Abort removes what was written. After Close it does nothing.
 func (w *ParquetWriter) Abort() {

@@ -12,6 +12,12 @@ func (b *Batch) SortByTime(time, second int) {
 	b.sortRange(0, b.rows, time, second)
 }
 
+// SortRange is SortByTime for the rows [from, to).
+func (b *Batch) SortRange(from, to, time, second int) { b.sortRange(from, to, time, second) }
+
+// SortedBy says whether the rows are in order of an integer column.
+func (b *Batch) SortedBy(col int) bool { return slices.IsSorted(b.cols[col].ints) }
+
 // SortTies puts the rows [from, to), which have one time, in order of a text
 // and an integer column; -1 for none.
 func (b *Batch) SortTies(from, to, text, second int) {
