@@ -124,19 +124,11 @@ func (m *merger) writePart(ctx context.Context, root string, p *part) (result, e
 	for _, n := range m.nodes {
 		seen[n] = n.data.Seen()
 	}
-	w, err := shard.CreateParquet(path, table.Timeline(p.table), m.fileMetadata())
+	w, written, err := m.writeRows(ctx, path, p)
 	if err != nil {
 		return fail(err)
 	}
 	defer w.Abort()
-	write := m.tiled
-	if m.opts.Sort {
-		write = m.sorted
-	}
-	written, err := write(ctx, p, w)
-	if err != nil {
-		return fail(err)
-	}
 	rows := w.Rows()
 	if err := w.Close(); err != nil {
 		return fail(err)
@@ -159,6 +151,31 @@ func (m *merger) writePart(ctx context.Context, root string, p *part) (result, e
 		}
 	}
 	return r, nil
+}
+
+// writeRows writes the rows of a part; the file is not closed yet.
+func (m *merger) writeRows(ctx context.Context, path string, p *part) (*shard.ParquetWriter, map[*node]int64, error) {
+	write := m.tiled
+	if m.opts.Sort {
+		write = m.sorted
+	}
+	for {
+		w, err := shard.CreateParquet(path, table.Timeline(p.table), m.fileMetadata())
+		if err != nil {
+			return nil, nil, err
+		}
+		done := m.done
+		written, err := write(ctx, p, w)
+		if err == nil {
+			return w, written, nil
+		}
+		w.Abort()
+		var disorder *disorderError
+		if !errors.As(err, &disorder) || disorder.piece.scratch {
+			return nil, nil, err
+		}
+		disorder.piece.scratch, m.done = true, done
+	}
 }
 
 // resultPath is where a part's result lies until the timeline is finished. No

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/shard"
@@ -40,6 +41,8 @@ type piece struct {
 	// first and last are the unit's first and last time on the reference
 	// clock.
 	first, last int64
+	// scratch is set where the rows turned out not to be in order.
+	scratch bool
 }
 
 // copied says that the piece's row group can be copied as it is.
@@ -70,7 +73,7 @@ func (m *merger) plan() {
 	for _, t := range table.All() {
 		pieces := m.pieces(t)
 		if m.opts.Sort {
-			m.parts = append(m.parts, sortedParts(t, pieces)...)
+			m.parts = append(m.parts, m.sortedParts(t, pieces)...)
 		} else {
 			m.parts = append(m.parts, tiledParts(t, pieces)...)
 		}
@@ -93,12 +96,12 @@ func (m *merger) pieces(t *table.Table) []piece {
 	var all []piece
 	for _, n := range m.nodes { // in order of their names
 		for _, u := range n.data.Units(t) {
-			all = append(all, m.place(piece{Unit: u, node: n}))
+			all = append(all, m.place(t, piece{Unit: u, node: n}))
 		}
 		if t == table.Absence && n.lost != nil {
 			times := n.lost.Ints(table.ColT)
 			u := shard.Unit{Rows: int64(n.lost.Rows()), TMin: clock.NodeTime(slices.Min(times)), TMax: clock.NodeTime(slices.Max(times))}
-			all = append(all, m.place(piece{Unit: u, node: n, memory: n.lost}))
+			all = append(all, m.place(t, piece{Unit: u, node: n, memory: n.lost}))
 		}
 	}
 	slices.SortStableFunc(all, func(a, b piece) int {
@@ -113,7 +116,11 @@ func (m *merger) pieces(t *table.Table) []piece {
 	return all
 }
 
-func (m *merger) place(p piece) piece {
+// fetched is how long before and behind the agent's own stamps those of others
+// may lie.
+const fetched = int64(time.Minute)
+
+func (m *merger) place(t *table.Table, p piece) piece {
 	if p.TMin == math.MinInt64 { // a file without statistics
 		p.TMin, p.TMax = p.node.first, p.node.last
 	}
@@ -122,6 +129,9 @@ func (m *merger) place(p piece) piece {
 	p.first, p.last = min(int64(lo), int64(hi)), max(int64(lo), int64(hi))
 	mid, _, _ := p.node.model.At(p.TMin + (p.TMax-p.TMin)/2)
 	p.tile = floorDiv(int64(mid), m.tile)
+	if _, ok := wallStamped[t.Name]; ok {
+		p.first, p.last = p.first-fetched, p.last+fetched
+	}
 	return p
 }
 

@@ -66,6 +66,7 @@ type Encoder struct {
 	indices []int32
 	picked  []int32
 	nulls   []bool
+	try     Group
 }
 
 var encoders = sync.Pool{}
@@ -202,9 +203,14 @@ func (e *Encoder) column(g *Group, col table.Column, d columnData) (chunk, error
 	enc := byte(encodingPlain)
 	var hasPlain, hasOther bool
 	width := 0
+	var err error
 	switch col.Type {
 	case table.Int64, table.Int32, table.Timestamp:
-		enc = st.integers(d.ints, valid)
+		if enc = st.integers(d.ints, valid); enc == encodingDelta && len(valid) >= 4*pageRows {
+			if enc, err = e.probe(col, d); err != nil {
+				return c, err
+			}
+		}
 	case table.Float64, table.Float32:
 		st.floats(d.floats, valid)
 	case table.String:
@@ -232,6 +238,25 @@ func (e *Encoder) column(g *Group, col table.Column, d columnData) (chunk, error
 	c.encodings = encodingList(enc, hasPlain, hasOther)
 	c.stats = st.thrift()
 	return c, nil
+}
+
+// probe encodes one page both ways. Counters of many nodes in one order of time
+// jump from one node's level to the next one's, and their differences are
+// longer than they are.
+func (e *Encoder) probe(col table.Column, d columnData) (byte, error) {
+	from := len(d.valid) / pageRows / 2 * pageRows
+	size := [2]int{}
+	for i, enc := range []byte{encodingDelta, encodingPlain} {
+		e.try.reset()
+		if _, _, err := e.dataPage(&e.try, col, d, from, min(from+pageRows, len(d.valid)), enc, 0); err != nil {
+			return enc, err
+		}
+		size[i] = len(e.try.own)
+	}
+	if size[1] < size[0] {
+		return encodingPlain, nil
+	}
+	return encodingDelta, nil
 }
 
 // encodingList is a list of encodings as the footer has it.

@@ -140,6 +140,9 @@ func (w *ParquetWriter) fit(b *table.Batch, from, n int) int {
 	return n
 }
 
+// Path returns the file's path.
+func (w *ParquetWriter) Path() string { return w.path }
+
 // Pending returns the rows of the row group that is being gathered.
 func (w *ParquetWriter) Pending() int { return w.rows.Rows() }
 
