@@ -189,7 +189,33 @@ func writeResult(root string, p *part, r result) error {
 	if err != nil {
 		return err
 	}
-	return rundir.WriteFile(resultPath(root, p), b)
+	// Two tasks may be at the same part, on hosts that know nothing of each
+	// other.
+	f, err := os.CreateTemp(filepath.Dir(filepath.Join(root, p.name)), ".done-*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), resultPath(root, p))
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// sweep removes what killed tasks left half-written.
+func sweep(root string) {
+	for _, pattern := range []string{".*.tmp", ".*scratch*", "*.scratch-*"} {
+		left, _ := filepath.Glob(filepath.Join(root, "*", pattern)) // the patterns are well-formed
+		for _, p := range left {
+			os.Remove(p)
+		}
+	}
 }
 
 // readResult reads what a task left; ok is false where the part is not there or
@@ -232,6 +258,7 @@ func (m *merger) finish(tmp string, results []result) (Summary, error) {
 			m.notes = append(m.notes, n.name+": "+note)
 		}
 	}
+	sweep(tmp)
 	m.sortMissing()
 	meta := m.meta(files)
 	b, err := yaml.Marshal(meta)

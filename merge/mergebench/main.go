@@ -35,6 +35,7 @@ type settings struct {
 	rows  int64
 	tile  time.Duration
 	host  bool
+	times bool
 }
 
 func main() {
@@ -45,12 +46,17 @@ func main() {
 	flag.Int64Var(&s.rows, "rows", 50e6, "rows of the table, over all nodes")
 	flag.DurationVar(&s.tile, "tile", 5*time.Minute, "length of the stretch that a row group holds")
 	flag.BoolVar(&s.host, "with-host", false, "also one row of host for each node and second")
+	flag.BoolVar(&s.times, "times", false, "instead decode, correct and encode the time columns of the run, and write nothing")
 	flag.Parse()
 	if s.out == "" || table.ByName(s.table) == nil || s.nodes < 1 {
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := s.run(); err != nil {
+	do := s.run
+	if s.times {
+		do = s.correct
+	}
+	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "mergebench:", err)
 		os.Exit(1)
 	}
