@@ -72,7 +72,9 @@ func (m *merger) buildShare(ctx context.Context) (Summary, error) {
 			err = writeResult(tmp, p, r)
 		}
 		if err != nil {
-			if m.finishedElsewhere(tmp) {
+			if errors.Is(err, fs.ErrNotExist) || m.finishedElsewhere(tmp) {
+				// A twin of this task finished and moved the directory
+				// away; one that came later may have begun it anew.
 				return Summary{Dir: m.dir.Timeline(), Others: true}, nil
 			}
 			return Summary{}, err
@@ -97,7 +99,7 @@ func (m *merger) buildShare(ctx context.Context) (Summary, error) {
 		return Summary{Dir: m.dir.Timeline(), Others: true, Parts: len(mine)}, nil
 	}
 	s, err := m.finish(tmp, results)
-	if err != nil && m.finishedElsewhere(tmp) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return Summary{Dir: m.dir.Timeline(), Others: true, Parts: len(mine)}, nil
 	}
 	s.Parts = len(mine)

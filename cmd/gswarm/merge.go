@@ -36,7 +36,7 @@ are copied as they are. --sort puts all rows of a table into one order of time,
 node and GPU, which has to decode and encode everything.
 
 Several tasks can share the work: each gets --slice I/N, or nothing under srun,
-where SLURM_PROCID and SLURM_NTASKS say it. Whichever is last finishes. The
+which tells each task its number. Whichever is last finishes. The
 bytes are those of one task, and a task that was killed can be run again.
 
 A run that still goes on is refused; --partial takes what is there.
@@ -67,7 +67,7 @@ written and lacks something, which is named, 1 it was not written.`,
 	}
 	cmd.Flags().BoolVar(&f.partial, "partial", false, "take what is there of a run that still goes on")
 	cmd.Flags().BoolVar(&f.sort, "sort", false, "one order of all rows: time, node, GPU")
-	cmd.Flags().StringVar(&f.slice, "slice", "", "do the `I/N`-th share of the work, I counted from 0 (default from SLURM_PROCID and SLURM_NTASKS)")
+	cmd.Flags().StringVar(&f.slice, "slice", "", "do the `I/N`-th share of the work, I counted from 0 (default, in a step of srun: SLURM_PROCID of its number of tasks)")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would be done, from what, and how large; write nothing")
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print the summary as JSON")
 	return cmd
@@ -79,8 +79,8 @@ type mergeFlags struct {
 }
 
 // taskOf returns which task of how many this is. Inside a Slurm step of several
-// tasks each takes its share; an allocation's shell, which has one task of its
-// own, does not.
+// tasks each takes its share. The batch script itself has SLURM_PROCID and the
+// job's SLURM_NTASKS, too, but no step's number of tasks: it is alone.
 func taskOf(slice string, env []string) (task, tasks int, err error) {
 	if slice != "" {
 		i, n, ok := strings.Cut(slice, "/")
@@ -91,13 +91,12 @@ func taskOf(slice string, env []string) (task, tasks int, err error) {
 		}
 		return task, tasks, nil
 	}
-	id, n, step := getenv(env, "SLURM_PROCID"), getenv(env, "SLURM_NTASKS"), getenv(env, "SLURM_STEP_NUM_TASKS")
-	if step != "" { // what the step has; SLURM_NTASKS may be the job's
-		n = step
+	if getenv(env, "SLURM_STEP_NUM_TASKS") == "" {
+		return 0, 0, nil
 	}
-	task, err1 := strconv.Atoi(id)
-	tasks, err2 := strconv.Atoi(n)
-	if id == "" || n == "" || err1 != nil || err2 != nil || task >= tasks {
+	task, err1 := strconv.Atoi(getenv(env, "SLURM_PROCID"))
+	tasks, err2 := strconv.Atoi(getenv(env, "SLURM_STEP_NUM_TASKS"))
+	if err1 != nil || err2 != nil || task < 0 || task >= tasks {
 		return 0, 0, nil
 	}
 	return task, tasks, nil
