@@ -20,6 +20,9 @@ type Bracket struct {
 	// Realtime, Monotonic and Boottime are CLOCK_REALTIME, CLOCK_MONOTONIC
 	// and CLOCK_BOOTTIME in nanoseconds.
 	Realtime, Monotonic, Boottime int64
+	// Clocksource is the device by which the kernel counts time; empty where
+	// that is not known.
+	Clocksource string
 	// Adj is what adjtimex(2) says; nil where it could not be read.
 	Adj *Adjtimex
 }
@@ -48,6 +51,10 @@ type Exchange struct {
 	T1     NodeTime
 	T2, T3 NodeTime
 	T4     NodeTime
+	// Kernel says that the stamps are the kernel's where it gave one, carried
+	// to the raw clock on its own node and moved outwards by what that may be
+	// wrong by. The same exchange with the program's own stamps stands beside.
+	Kernel bool
 }
 
 // Source reads the node's clocks. There is one real implementation, System;
@@ -55,6 +62,16 @@ type Exchange struct {
 type Source interface {
 	Now() NodeTime
 	Bracket() (Bracket, error)
+}
+
+// Glance reads a source's raw and wall clock together once: a bracket for where
+// many are needed and a wide one now and then does no harm. What it does not
+// read is zero.
+func Glance(s Source) (Bracket, error) {
+	if g, ok := s.(interface{ Glance() (Bracket, error) }); ok {
+		return g.Glance()
+	}
+	return s.Bracket()
 }
 
 // Anchor ties the reference node's raw clock to UTC once: at Raw its wall

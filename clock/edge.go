@@ -1,65 +1,10 @@
 package clock
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"sort"
 )
-
-// evidence is one exchange seen from one side: the offset peer-node was at
-// most u when the node's clock showed tu, and at least l when it showed tl.
-//
-// For the side that asks, u = T2-T1 holds at tu = T1: at that instant the peer
-// showed no more than T2. l = T3-T4 holds at tl = T4: the peer showed no less
-// than T3. For the side that answers the same two facts hold at its own T2 and
-// T3. Naming the instants is what lets the rates of the two clocks differ.
-type evidence struct {
-	tu, u, tl, l int64
-}
-
-// mid is the instant by which evidence is ordered.
-func (e evidence) mid() int64 { return e.tu + (e.tl-e.tu)/2 }
-
-// asked is the exchange as the node that asked sees it.
-func asked(x Exchange) evidence {
-	return evidence{
-		tu: int64(x.T1), u: int64(x.T2 - x.T1),
-		tl: int64(x.T4), l: int64(x.T3 - x.T4),
-	}
-}
-
-// answered is the exchange as the node that answered sees it; the offset is
-// then that of the asking node.
-func answered(x Exchange) evidence {
-	return evidence{
-		tu: int64(x.T3), u: int64(x.T4 - x.T3),
-		tl: int64(x.T2), l: int64(x.T1 - x.T2),
-	}
-}
-
-// usable says whether the four stamps can belong together: the answer came
-// after the question on both sides, and the peer did not take longer for it
-// than the node waited.
-func usable(x Exchange) bool {
-	for _, t := range [...]NodeTime{x.T1, x.T2, x.T3, x.T4} {
-		if !plausible(int64(t)) {
-			return false
-		}
-	}
-	waited, held := int64(x.T4-x.T1), int64(x.T3-x.T2)
-	return waited >= 0 && held >= 0 &&
-		float64(held-waited) <= driftLimit*float64(waited)+slack
-}
-
-// knot is what is known of the offset at one instant. lo, est and hi are
-// nanoseconds relative to the edge's base.
-type knot struct {
-	t           int64
-	lo, est, hi float64
-	from, to    int // the evidence behind it
-	seg         int
-}
 
 // segment is a stretch over which no step was seen. Within it the offset
 // changes by rate*dt, give or take limit*dt.
@@ -70,6 +15,8 @@ type segment struct {
 	// taken as 0 and the limit as driftLimit.
 	mean, known float64
 	tight       bool
+	// before and after are the most likely rates at the segment's ends.
+	before, after float64
 }
 
 // edge is what the exchanges between two nodes say of the offset peer-node,
@@ -83,92 +30,54 @@ type edge struct {
 	used  int
 }
 
-// fitEdge fits an edge; nil where there is no evidence or nothing but
+// fitEdge fits an edge to exchanges; nil where there are none or nothing but
 // contradictions. It reorders ev.
 func fitEdge(ev []evidence) (*edge, []Contradiction) {
-	if len(ev) == 0 {
+	order(ev)
+	return fitKnots(reduce(nil, ev))
+}
+
+// fitKnots fits an edge to knots, which are in order and which it keeps.
+func fitKnots(ks []knot) (*edge, []Contradiction) {
+	if len(ks) == 0 {
 		return nil, nil
 	}
-	slices.SortFunc(ev, func(a, b evidence) int {
-		if c := cmp.Compare(a.mid(), b.mid()); c != 0 {
-			return c
-		}
-		if c := cmp.Compare(a.tu, b.tu); c != 0 {
-			return c
-		}
-		if c := cmp.Compare(a.u, b.u); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.l, b.l)
-	})
-	e := &edge{base: ev[0].l + (ev[0].u-ev[0].l)/2, used: len(ev)}
-	e.group(ev)
-	e.split(ev)
+	e := &edge{base: ks[0].l + (ks[0].u-ks[0].l)/2, knots: ks}
+	for _, k := range ks {
+		e.used += int(k.n)
+	}
+	e.split()
 	if len(e.segs) > maxSegments {
 		return nil, append(e.found, Contradiction{
 			Kind: KindUnusable, At: NodeTime(e.knots[0].t), Count: len(e.segs),
 		})
 	}
 	for i := range e.segs {
-		e.tighten(ev, i)
+		e.tighten(i)
 	}
 	e.estimate()
 	return e, e.found
 }
 
-// group puts exchanges that are close together into knots. Exchanges that
-// contradict each other never share one.
-func (e *edge) group(ev []evidence) {
-	start := 0
-	lo, hi := math.Inf(-1), math.Inf(1)
-	t0 := ev[0].mid()
-	flush := func(end int) {
-		t := t0 + (ev[end-1].mid()-t0)/2
-		e.knots = append(e.knots, knot{t: t, from: start, to: end})
-	}
-	for i, x := range ev {
-		t := x.mid()
-		l, u := e.carry(x, t0, 0, driftLimit)
-		if i > start && (t-t0 > knotSpan || max(lo, l)-min(hi, u) > slack) {
-			flush(i)
-			start, t0 = i, t
-			lo, hi = e.carry(x, t0, 0, driftLimit)
-			continue
-		}
-		lo, hi = max(lo, l), min(hi, u)
-	}
-	flush(len(ev))
-}
-
-// carry returns what x says of the offset when the node's clock shows t.
-func (e *edge) carry(x evidence, t int64, rate, limit float64) (lo, hi float64) {
-	dl, du := float64(t-x.tl), float64(t-x.tu)
-	lo = float64(x.l-e.base) + rate*dl - limit*math.Abs(dl)
-	hi = float64(x.u-e.base) + rate*du + limit*math.Abs(du)
-	return lo, hi
-}
-
-// own sets a knot to what its own exchanges say, all carried to its instant.
-func (e *edge) own(ev []evidence, k *knot, rate, limit float64) {
-	k.lo, k.hi = math.Inf(-1), math.Inf(1)
-	for _, x := range ev[k.from:k.to] {
-		l, h := e.carry(x, k.t, rate, limit)
-		k.lo, k.hi = max(k.lo, l), min(k.hi, h)
+// own sets a knot to what its own exchanges say, carried to its instant.
+func (e *edge) own(k *knot, rate, limit float64) {
+	k.lo, k.hi = k.carry(k.t, e.base, rate, limit)
+	if k.lo > k.hi { // by no more than the slack: reduce saw to that
+		k.lo, k.hi = k.hi, k.lo
 	}
 }
 
 // split cuts the knots into segments wherever the drift limit cannot explain
 // what was seen, and leaves the envelope under that limit in the knots.
-func (e *edge) split(ev []evidence) {
+func (e *edge) split() {
 	first := 0
 	for i := range e.knots {
 		k := &e.knots[i]
-		e.own(ev, k, 0, driftLimit)
-		if k.lo > k.hi { // by no more than the slack: group saw to that
-			k.lo, k.hi = k.hi, k.lo
-		}
-		if i > first {
-			p := &e.knots[i-1]
+		e.own(k, 0, driftLimit)
+		if p := &e.knots[max(i-1, 0)]; i > first && p.era != k.era {
+			e.segs = append(e.segs, segment{first: first, last: i - 1, limit: driftLimit})
+			first = i
+		} else if i > first {
 			dt := float64(k.t - p.t)
 			lo, hi := max(k.lo, p.lo-driftLimit*dt), min(k.hi, p.hi+driftLimit*dt)
 			if gap := lo - hi; gap > slack {
@@ -182,7 +91,7 @@ func (e *edge) split(ev []evidence) {
 				k.lo, k.hi = min(lo, hi), max(lo, hi)
 			}
 		}
-		k.seg = len(e.segs)
+		k.seg = int32(len(e.segs))
 	}
 	e.segs = append(e.segs, segment{first: first, last: len(e.knots) - 1, limit: driftLimit})
 	for _, s := range e.segs {
@@ -237,7 +146,7 @@ const tightenRounds = 3
 // tighten narrows a segment's envelope with its own mean rate, once that is
 // known well enough. If the narrower limit cannot explain what was seen, the
 // envelope under the drift limit stays and the fact is reported.
-func (e *edge) tighten(ev []evidence, i int) {
+func (e *edge) tighten(i int) {
 	s := &e.segs[i]
 	s.mean, s.known = e.meanRate(*s)
 	wide := slices.Clone(e.knots[s.first : s.last+1])
@@ -248,7 +157,7 @@ func (e *edge) tighten(ev []evidence, i int) {
 		try := *s
 		try.rate, try.limit, try.tight = s.mean, wanderLimit+s.known, true
 		for k := s.first; k <= s.last; k++ {
-			e.own(ev, &e.knots[k], try.rate, try.limit)
+			e.own(&e.knots[k], try.rate, try.limit)
 		}
 		ok := e.knots[s.first].lo <= e.knots[s.first].hi && e.forward(try)
 		if !ok {
@@ -272,17 +181,6 @@ func (e *edge) tighten(ev []evidence, i int) {
 	// The last round's rate was not used for the envelope.
 	s.mean = s.rate
 	s.known = s.limit - wanderLimit
-}
-
-// estimate chooses the most likely offset at each knot: the middle of the
-// envelope. Each side of the envelope changes by no more than the segment's
-// limit allows, so its middle does too, and the line between two knots stays
-// within the envelope, which bulges outwards between them.
-func (e *edge) estimate() {
-	for i := range e.knots {
-		k := &e.knots[i]
-		k.est = k.lo + (k.hi-k.lo)/2
-	}
 }
 
 // at returns the bounds and the estimate of the offset when the node's clock
@@ -310,7 +208,13 @@ func (e *edge) reach(i int, t int64) (lo, est, hi float64) {
 	s := &e.segs[k.seg]
 	dt := float64(t - k.t)
 	w := s.limit * math.Abs(dt)
-	return k.lo + s.rate*dt - w, k.est + s.rate*dt, k.hi + s.rate*dt + w
+	likely := s.after
+	if dt < 0 {
+		likely = s.before
+	}
+	// Within what the bounds change by, so that it stays between them.
+	likely = min(max(likely, s.rate-s.limit), s.rate+s.limit)
+	return k.lo + s.rate*dt - w, k.est + likely*dt, k.hi + s.rate*dt + w
 }
 
 // between returns the offset at t, which is not before knot i nor after the
@@ -336,34 +240,52 @@ func (e *edge) between(i int, t int64) (lo, est, hi float64) {
 }
 
 // across carries an interval of the node's time, and an estimate within it,
-// to the peer's time; ok is false where they leave what can be a stamp.
+// to the peer's time; ok is false where they leave what can be a stamp, and
+// where the interval is not within one segment.
 func (e *edge) across(lo, est, hi int64) (plo, pest, phi int64, ok bool) {
 	if !plausible(lo) || !plausible(hi) || !plausible(est) {
 		return 0, 0, 0, false
 	}
 	l, m, h := e.at(est)
 	pest = est + e.base + whole(math.Round(m))
-	if lo != est {
+	if lo != est || hi != est {
+		if s := e.segAt(lo); s < 0 || s != e.segAt(hi) {
+			return 0, 0, 0, false
+		}
 		l, _, _ = e.at(lo)
-	}
-	if hi != est {
 		_, _, h = e.at(hi)
 	}
-	plo = lo + e.base + down(l)
-	phi = hi + e.base + up(h)
-	if len(e.segs) > 1 && lo != hi {
-		// Time runs forward within a segment; around steps every edge counts.
-		for _, s := range e.segs {
-			for _, t := range [...]int64{e.knots[s.first].t, e.knots[s.last].t} {
-				if t > lo && t < hi {
-					l, _, h := e.at(t)
-					plo = min(plo, t+e.base+down(l))
-					phi = max(phi, t+e.base+up(h))
-				}
-			}
-		}
+	return lo + e.base + down(l), pest, hi + e.base + up(h), true
+}
+
+// segAt returns the segment that t lies in, the first and the last reaching
+// outwards without end; -1 between two segments and at their edges, where both
+// stand.
+func (e *edge) segAt(t int64) int {
+	if len(e.segs) == 1 {
+		return 0
 	}
-	return plo, pest, phi, true
+	i := sort.Search(len(e.knots), func(i int) bool { return e.knots[i].t >= t })
+	switch {
+	case i == len(e.knots):
+		return len(e.segs) - 1
+	case i == 0 && t < e.knots[0].t:
+		return 0
+	}
+	s := e.knots[i].seg
+	if e.knots[i].t == t {
+		if j := i + sort.Search(len(e.knots)-i, func(j int) bool { return e.knots[i+j].t > t }); j < len(e.knots) && e.knots[j].seg != s {
+			return -1
+		}
+		if i > 0 && e.knots[i-1].seg != s {
+			return -1
+		}
+		return int(s)
+	}
+	if e.knots[i-1].seg != s {
+		return -1
+	}
+	return int(s)
 }
 
 // rateAt returns the mean rate of the segment that t falls into and its

@@ -1,10 +1,6 @@
 package clock
 
-import (
-	"math"
-	"slices"
-	"sort"
-)
+import "slices"
 
 // Input is what a run holds of its clocks.
 type Input struct {
@@ -33,21 +29,142 @@ type Result struct {
 	Anchor    Anchor
 	models    map[string]*Model
 	names     []string
+	loops     []Contradiction
 }
 
 // Fit finds each node's way to cluster time. It takes any input: what cannot
 // be true is dropped and counted, what contradicts itself is reported, and a
 // node for which nothing remains is unaligned.
+func Fit(in Input) Result {
+	f := NewFitter(in.Reference, in.Anchor)
+	at := map[string]int{}
+	nodes := make([]NodeEvidence, 0, len(in.Nodes))
+	for _, n := range in.Nodes {
+		i, again := at[n.Node]
+		if !again {
+			at[n.Node] = len(nodes)
+			nodes = append(nodes, n)
+			continue
+		}
+		// Two entries for one node, as after its agent was replaced.
+		o := &nodes[i]
+		o.Exchanges = slices.Concat(o.Exchanges, n.Exchanges)
+		o.Brackets = slices.Concat(o.Brackets, n.Brackets)
+		if o.First == 0 && o.Last == 0 {
+			o.First, o.Last = n.First, n.Last
+		} else if n.First != 0 || n.Last != 0 {
+			o.First, o.Last = min(o.First, n.First), max(o.Last, n.Last)
+		}
+	}
+	for _, n := range nodes {
+		f.Add(n)
+	}
+	return f.Fit()
+}
+
+// Fitter is Fit for evidence that comes a node at a time: it keeps a few facts
+// of each burst and nothing of what it was given, so that a large run's
+// exchanges need not be held at once.
+type Fitter struct {
+	reference string
+	anchor    Anchor
+	nodes     map[string]*nodeFacts
+	names     []string
+	// raw holds what each node learnt by asking another, in its own time.
+	raw     map[pair][]knot
+	scratch map[string][]evidence
+}
+
+// pair is a node that asked and the one that answered.
+type pair struct{ asker, peer string }
+
+// nodeFacts is what is kept of a node's evidence.
+type nodeFacts struct {
+	name        string
+	first, last NodeTime
+	dropped     int
+	boots       []boot
+	restart     *Contradiction
+	wall        *WallMap
+	// cuts are when something happened to the node's clocks that a segment
+	// must not reach across.
+	cuts []int64
+	sync []knot
+}
+
+// NewFitter returns a fitter for a run with the given reference.
+func NewFitter(reference string, a Anchor) *Fitter {
+	f := &Fitter{
+		reference: reference, anchor: a, nodes: map[string]*nodeFacts{},
+		raw: map[pair][]knot{}, scratch: map[string][]evidence{},
+	}
+	if reference != "" {
+		f.node(reference)
+	}
+	return f
+}
+
+func (f *Fitter) node(name string) *nodeFacts {
+	n := f.nodes[name]
+	if n == nil {
+		n = &nodeFacts{name: name}
+		f.nodes[name] = n
+		f.names = append(f.names, name)
+	}
+	return n
+}
+
+// Add takes all evidence of a node, which must not be added twice.
+func (f *Fitter) Add(ev NodeEvidence) {
+	n := f.node(ev.Node)
+	n.first, n.last = ev.First, ev.Last
+	n.boots, n.restart = bootsOf(ev)
+	n.wall = NewWallMap(ev.Brackets)
+	if len(n.boots) > 1 {
+		n.wall.forget(n.boots)
+	}
+	for _, s := range n.wall.steps {
+		if s.Clock != StepRealtime {
+			n.cuts = append(n.cuts, int64(s.At))
+		}
+	}
+	n.sync = vouched(ev.Brackets, f.anchor)
+	var peers []string
+	for _, x := range ev.Exchanges {
+		if x.Peer == "" || x.Peer == ev.Node || !usable(x) {
+			n.dropped++
+			continue
+		}
+		if len(f.scratch[x.Peer]) == 0 {
+			peers = append(peers, x.Peer)
+		}
+		f.scratch[x.Peer] = append(f.scratch[x.Peer], asked(x))
+	}
+	for _, p := range peers {
+		f.node(p)
+		order(f.scratch[p])
+		f.raw[pair{ev.Node, p}] = reduce(nil, f.scratch[p])
+		f.scratch[p] = f.scratch[p][:0]
+	}
+}
+
+// Fit fits what was added. The fitter is of no use afterwards.
 //
 // Exchanges between two nodes make an edge. Each node is carried to the
 // reference along the path whose edges have the smallest total uncertainty,
-// bounds adding up along it.
-func Fit(in Input) Result {
-	g := newGraph(in)
-	g.relax()
-	r := Result{Reference: in.Reference, Anchor: in.Anchor, models: map[string]*Model{}}
-	for _, name := range g.names {
-		r.models[name] = g.model(name)
+// bounds adding up along it; then every other edge may narrow the bounds of
+// the nodes at its ends, and all edges together settle the estimates.
+func (f *Fitter) Fit() Result {
+	slices.Sort(f.names)
+	g := newGraph(f)
+	g.span(func(l *link) bool { return !l.vouched })
+	g.lay()
+	g.narrow()
+	g.solve()
+	// Whom the loops blame is suspect, so they are judged before the models.
+	r := Result{Reference: f.reference, Anchor: f.anchor, models: map[string]*Model{}, loops: g.attribute()}
+	for _, name := range f.names {
+		r.models[name] = g.model(f.nodes[name])
 		r.names = append(r.names, name)
 	}
 	return r
@@ -68,237 +185,17 @@ func (r Result) Model(node string) *Model {
 	}
 }
 
+// Loops returns the contradictions that show only where several edges meet, and
+// the verdict on who may be at fault.
+func (r Result) Loops() []Contradiction { return slices.Clone(r.loops) }
+
 // Contradictions returns everything that cannot be true under the assumptions,
-// each once, by node and time.
+// each once: those of single nodes and edges by node and time, then those that
+// show only where several edges meet.
 func (r Result) Contradictions() []Contradiction {
 	var all []Contradiction
 	for _, n := range r.names {
 		all = append(all, r.models[n].found...)
 	}
-	return all
-}
-
-// pair names an edge in the direction from a node to the one it is carried to.
-type pair struct{ from, to string }
-
-// site is a node of the graph.
-type site struct {
-	name    string
-	ev      NodeEvidence
-	dropped int
-	restart *Contradiction
-	found   []Contradiction
-	peers   []string
-	reached bool
-	done    bool
-	cost    float64
-	parent  string
-	up      *edge
-}
-
-// graph is the nodes and the exchanges between them.
-type graph struct {
-	in    Input
-	sites map[string]*site
-	names []string
-	// kept holds the usable exchanges by who asked and who answered.
-	kept map[pair][]Exchange
-}
-
-func newGraph(in Input) *graph {
-	g := &graph{in: in, sites: map[string]*site{}, kept: map[pair][]Exchange{}}
-	if in.Reference != "" {
-		g.site(in.Reference)
-	}
-	for _, n := range in.Nodes {
-		s := g.site(n.Node)
-		if len(s.ev.Exchanges) == 0 && len(s.ev.Brackets) == 0 {
-			s.ev = n
-			s.ev.Node = n.Node
-		} else { // two entries for one node, as after its agent was replaced
-			s.ev.Exchanges = slices.Concat(s.ev.Exchanges, n.Exchanges)
-			s.ev.Brackets = slices.Concat(s.ev.Brackets, n.Brackets)
-			if n.First != 0 || n.Last != 0 {
-				s.ev.First, s.ev.Last = min(s.ev.First, n.First), max(s.ev.Last, n.Last)
-			}
-		}
-	}
-	for _, name := range slices.Clone(g.names) {
-		g.take(g.sites[name])
-	}
-	slices.Sort(g.names)
-	for p := range g.kept {
-		g.sites[p.from].peers = append(g.sites[p.from].peers, p.to)
-		g.sites[p.to].peers = append(g.sites[p.to].peers, p.from)
-	}
-	for _, s := range g.sites {
-		slices.Sort(s.peers)
-		s.peers = slices.Compact(s.peers)
-	}
-	return g
-}
-
-func (g *graph) site(name string) *site {
-	s := g.sites[name]
-	if s == nil {
-		s = &site{name: name, cost: math.Inf(1)}
-		g.sites[name] = s
-		g.names = append(g.names, name)
-	}
-	return s
-}
-
-// take sorts out a node's exchanges.
-func (g *graph) take(s *site) {
-	s.restart = restarted(s.ev)
-	for _, x := range s.ev.Exchanges {
-		if x.Peer == "" || x.Peer == s.name || !usable(x) {
-			s.dropped++
-			continue
-		}
-		g.site(x.Peer)
-		p := pair{s.name, x.Peer}
-		g.kept[p] = append(g.kept[p], x)
-	}
-}
-
-// restarted says whether the node's raw clock fell behind what it had shown:
-// then equal stamps mean different instants, and none of them can be placed.
-func restarted(ev NodeEvidence) *Contradiction {
-	var c *Contradiction
-	see := func(high *int64, t NodeTime) {
-		if !plausible(int64(t)) {
-			return
-		}
-		if int64(t) < *high-restartBack {
-			if c == nil {
-				c = &Contradiction{
-					Node: ev.Node, Kind: KindRestart,
-					Since: NodeTime(*high), At: t, ExcessNS: *high - int64(t),
-				}
-			}
-			c.Count++
-			*high = int64(t)
-		}
-		*high = max(*high, int64(t))
-	}
-	high := int64(-maxStamp)
-	for _, x := range ev.Exchanges {
-		if usable(x) {
-			see(&high, x.T1)
-		}
-	}
-	high = -maxStamp
-	for _, b := range ev.Brackets {
-		see(&high, b.Raw0)
-	}
-	return c
-}
-
-// edge fits what is known between two nodes, in the direction from a to b.
-func (g *graph) edge(a, b string) (*edge, []Contradiction) {
-	out, back := g.kept[pair{a, b}], g.kept[pair{b, a}]
-	ev := make([]evidence, 0, len(out)+len(back))
-	for _, x := range out {
-		ev = append(ev, asked(x))
-	}
-	for _, x := range back {
-		ev = append(ev, answered(x))
-	}
-	e, found := fitEdge(ev)
-	for i := range found {
-		found[i].Node, found[i].Peer = a, b
-	}
-	return e, found
-}
-
-// relax finds the path of least uncertainty from every node to the reference
-// (Dijkstra). An edge that contradicts itself is taken only where there is no
-// other.
-func (g *graph) relax() {
-	ref := g.sites[g.in.Reference]
-	if ref == nil || ref.restart != nil {
-		return
-	}
-	ref.cost, ref.reached = 0, true
-	for {
-		var s *site
-		for _, name := range g.names {
-			c := g.sites[name]
-			if c.reached && !c.done && (s == nil || c.cost < s.cost) {
-				s = c
-			}
-		}
-		if s == nil {
-			return
-		}
-		s.done = true
-		for _, name := range s.peers {
-			c := g.sites[name]
-			if c.done || c.restart != nil {
-				continue
-			}
-			e, found := g.edge(name, s.name)
-			c.found = append(c.found, found...)
-			if e == nil {
-				continue
-			}
-			if cost := s.cost + e.cost(c.ev.First, c.ev.Last); cost < c.cost {
-				c.cost, c.parent, c.up, c.reached = cost, s.name, e, true
-			}
-		}
-	}
-}
-
-// costProbes is at how many instants an edge's uncertainty is looked at to
-// compare it with others.
-const costProbes = 16
-
-// contradictionCost is what a contradiction adds to an edge's uncertainty, in
-// nanoseconds, when paths are compared.
-const contradictionCost = 1e12
-
-// cost is the edge's mean uncertainty over the span of the node's rows.
-func (e *edge) cost(first, last NodeTime) float64 {
-	a, b := int64(first), int64(last)
-	if !plausible(a) || !plausible(b) || a >= b {
-		a, b = e.knots[0].t, e.knots[len(e.knots)-1].t
-	}
-	var sum float64
-	for i := range int64(costProbes) {
-		lo, _, hi := e.at(a + (b-a)/(costProbes-1)*i)
-		sum += hi - lo
-	}
-	return sum/costProbes + contradictionCost*float64(len(e.found))
-}
-
-// model makes the model of a node from its path.
-func (g *graph) model(name string) *Model {
-	s := g.sites[name]
-	m := &Model{
-		node: name, method: Unaligned, anchor: g.in.Anchor,
-		first: s.ev.First, last: s.ev.Last, found: s.found,
-		dropped: s.dropped, wall: NewWallMap(s.ev.Brackets),
-	}
-	if s.restart != nil {
-		m.found = append(m.found, *s.restart)
-	}
-	sort.SliceStable(m.found, func(i, j int) bool { return m.found[i].At < m.found[j].At })
-	m.lay(s.ev, g.in.Anchor)
-	if !s.reached {
-		return m
-	}
-	m.method, m.fallback = ByExchange, ""
-	if name == g.in.Reference {
-		m.method = Reference
-	}
-	for p := s; p.up != nil; p = g.sites[p.parent] {
-		m.chain = append(m.chain, p.up)
-		m.via = append(m.via, p.parent)
-		m.suspect = m.suspect || len(p.up.found) > 0
-		if p == s {
-			m.used = p.up.used
-		}
-	}
-	return m
+	return append(all, r.loops...)
 }

@@ -27,9 +27,9 @@ const (
 	// other throughout; it also bounds the work that garbage can cause.
 	maxSegments = 64
 	// restartBack is how far the raw clock must fall behind what was recorded
-	// before it to be called restarted. Stamps within a burst may be out of
-	// order by a reply's lateness.
-	restartBack = 1_000_000_000
+	// before it to be called restarted. Bursts with several peers are recorded
+	// as they end, and a raw clock that restarts falls by all of the uptime.
+	restartBack = 30_000_000_000
 	// maxStamp is the largest stamp taken for one: 36 years of raw clock.
 	// Below it differences and their sums cannot overflow.
 	maxStamp = 1 << 60

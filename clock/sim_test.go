@@ -12,6 +12,9 @@ type oscillator struct {
 	skew             float64 // rate error
 	wander, freq, ph float64 // amplitude of the rate, radians per ns, phase
 	jumps            []jump
+	// walk is the integral of a rate that walks, every walkStep ns.
+	walk     []float64
+	walkStep float64
 }
 
 type jump struct{ at, by float64 }
@@ -20,6 +23,10 @@ func (o oscillator) read(tau float64) int64 {
 	v := tau + o.skew*tau
 	if o.freq > 0 {
 		v += o.wander / o.freq * (math.Cos(o.ph) - math.Cos(o.freq*tau+o.ph))
+	}
+	if n := len(o.walk); n > 1 && tau > 0 {
+		i := min(int(tau/o.walkStep), n-2)
+		v += o.walk[i] + (o.walk[i+1]-o.walk[i])*(tau/o.walkStep-float64(i))
 	}
 	for _, j := range o.jumps {
 		if tau >= j.at {
@@ -49,6 +56,9 @@ type path struct {
 	duplicate      float64
 	congested      float64 // share of 20 s stretches with one-way congestion
 	congestedDelay float64
+	outlierDelay   float64 // mean of the outliers, 1 ms if zero
+	reorder        float64 // share of exchanges recorded after the next one
+	seed           uint64  // of the congestion
 }
 
 func randomPath(r *rand.Rand) path {
@@ -63,10 +73,14 @@ func randomPath(r *rand.Rand) path {
 func (p path) delay(r *rand.Rand, least float64, tau float64, way int) float64 {
 	d := least + r.ExpFloat64()*p.queue
 	if r.Float64() < p.outlier {
-		d += r.ExpFloat64() * 1e6
+		mean := p.outlierDelay
+		if mean == 0 {
+			mean = 1e6
+		}
+		d += r.ExpFloat64() * mean
 	}
 	// A stretch of time is congested or not, decided by its number.
-	if way == 0 && rand.New(rand.NewPCG(uint64(tau/20e9), 7)).Float64() < p.congested {
+	if way == 0 && rand.New(rand.NewPCG(uint64(tau/20e9), p.seed)).Float64() < p.congested {
 		d += r.Float64() * p.congestedDelay
 	}
 	return d
@@ -76,6 +90,7 @@ func (p path) delay(r *rand.Rand, least float64, tau float64, way int) float64 {
 type plan struct {
 	from, to, gap float64 // true ns; the mean gap between bursts
 	size          int
+	stretch       bool // from 1.25 times after 38 bursts to 10 s, as Loop does it
 }
 
 // exchanges simulates a node asking a peer by plan.
@@ -104,10 +119,19 @@ func exchanges(r *rand.Rand, node, peer oscillator, name string, p path, pl plan
 		burst++
 		return tau
 	}
-	for tau := pl.from; tau < pl.to; tau += pl.gap * (0.8 + 0.4*r.Float64()) {
+	gap := pl.gap
+	for tau := pl.from; tau < pl.to; tau += gap * (0.8 + 0.4*r.Float64()) {
 		tau = one(tau)
+		if pl.stretch && burst > 38 {
+			gap = min(gap*1.25, 10*pl.gap)
+		}
 	}
 	one(pl.to) // the burst at the end
+	for i := 1; i < len(xs); i++ {
+		if r.Float64() < p.reorder && xs[i].Burst == xs[i-1].Burst {
+			xs[i-1], xs[i] = xs[i], xs[i-1]
+		}
+	}
 	return xs
 }
 

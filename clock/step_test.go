@@ -110,18 +110,43 @@ func TestWanderBeyondLimit(t *testing.T) {
 	check(t, r, res.Model("n"), node, ref, a, 0, 120e9, 5000)
 }
 
+// A node that restarted is placed boot by boot; where the raw clock of one boot
+// shows what that of another showed, nothing of it is.
 func TestRestart(t *testing.T) {
 	r := newRand(t)
-	ref, node := randomOscillator(r), randomOscillator(r)
-	again := node
-	again.origin = 0
-	xs := exchanges(r, node, ref, "head", path{there: 5000, back: 5000}, plan{from: 0, to: 10e9, gap: 1e9, size: 8})
-	xs = append(xs, exchanges(r, again, ref, "head", path{there: 5000, back: 5000}, plan{from: 100e9, to: 110e9, gap: 1e9, size: 8})...)
-	node.origin += 500e9
-	res := Fit(Input{Reference: "head", Anchor: anchorOf(ref), Nodes: []NodeEvidence{{Node: "n", Exchanges: xs}}})
-	m := res.Model("n")
-	if k := kinds(res.Contradictions()); k[KindRestart] != 1 || m.Method() != Unaligned {
-		t.Errorf("contradictions %v, method %s; want a restart and no alignment", k, m.Method())
+	for _, c := range []struct {
+		name   string
+		origin int64
+		placed bool
+	}{{"apart", 500e9, true}, {"alike", 70e9, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			ref, node := randomOscillator(r), randomOscillator(r)
+			again := node
+			node.origin, again.origin = c.origin, -100e9
+			p := path{there: 5000, back: 5000}
+			xs := exchanges(r, node, ref, "head", p, plan{from: 0, to: 10e9, gap: 1e9, size: 8})
+			xs = append(xs, exchanges(r, again, ref, "head", p, plan{from: 150e9, to: 170e9, gap: 1e9, size: 8})...)
+			a := anchorOf(ref)
+			res := Fit(Input{Reference: "head", Anchor: a, Nodes: []NodeEvidence{{Node: "n", Exchanges: xs, First: NodeTime(again.read(150e9)), Last: NodeTime(node.read(10e9))}}})
+			m := res.Model("n")
+			if k := kinds(res.Contradictions()); k[KindRestart] != 1 || len(k) != 1 {
+				t.Errorf("contradictions %v, want a restart", res.Contradictions())
+			}
+			if !c.placed {
+				if m.Method() != Unaligned {
+					t.Errorf("method %s, want no alignment", m.Method())
+				}
+				return
+			}
+			check(t, r, m, node, ref, a, 0, 10e9, 500)
+			check(t, r, m, again, ref, a, 150e9, 170e9, 500)
+			if _, _, ok := m.At(NodeTime(node.read(10e9) - 200e9)); ok {
+				t.Error("a stamp of neither boot is aligned")
+			}
+			if s := m.Summary(); s.Method != ByExchange || s.ExchangesUsed != len(xs) {
+				t.Errorf("%s with %d of %d exchanges", s.Method, s.ExchangesUsed, len(xs))
+			}
+		})
 	}
 }
 
@@ -154,6 +179,13 @@ func FuzzFit(f *testing.F) {
 		}
 	}
 	f.Add(seed, int64(0), int64(5e9))
+	for i := range 8 { // a daemon's word on every node
+		seed = append(seed, 0xc0|byte(i%3))
+		for _, v := range []int64{int64(i) * 1e9, int64(i)*1e9 + 100, int64(i) * 1e9, 1e6} {
+			seed = binary.LittleEndian.AppendUint64(seed, uint64(v))
+		}
+	}
+	f.Add(seed, int64(0), int64(5e9))
 	f.Add([]byte{}, int64(-1<<63), int64(1<<63-1))
 	f.Fuzz(func(t *testing.T, data []byte, first, last int64) {
 		names := []string{"a", "b", "c", ""}
@@ -170,7 +202,14 @@ func FuzzFit(f *testing.F) {
 			}
 			n := &nodes[int(data[0]&3)%3]
 			if data[0]&0x80 != 0 {
-				n.Brackets = append(n.Brackets, Bracket{Raw0: NodeTime(v[0]), Raw1: NodeTime(v[1]), Realtime: v[2], Monotonic: v[3], Boottime: v[0]})
+				b := Bracket{Raw0: NodeTime(v[0]), Raw1: NodeTime(v[1]), Realtime: v[2], Monotonic: v[3], Boottime: v[0]}
+				if data[0]&0x40 != 0 {
+					b.Adj = &Adjtimex{Status: v[3] & 0x40, MaxError: v[3]}
+				}
+				if data[0]&0x20 != 0 {
+					b.Clocksource = names[data[0]>>2&3]
+				}
+				n.Brackets = append(n.Brackets, b)
 			} else {
 				n.Exchanges = append(n.Exchanges, Exchange{Peer: names[data[0]>>2&3], T1: NodeTime(v[0]), T2: NodeTime(v[1]), T3: NodeTime(v[2]), T4: NodeTime(v[3])})
 			}

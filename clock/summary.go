@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // Kinds of contradiction.
@@ -17,12 +18,18 @@ const (
 	// KindUnusable: the exchanges of two nodes contradict each other
 	// throughout and are not used.
 	KindUnusable = "unusable"
-	// KindRestart: the node's raw clock fell behind what it had shown.
+	// KindRestart: the node's raw clock fell behind what it had shown. Its
+	// boots are placed one by one where their stamps can be told apart.
 	KindRestart = "restart"
+	// KindLoop: two ways from a node to the reference exclude each other.
+	KindLoop = "loop"
+	// KindBlame says who may be at fault for all loops together: Node where
+	// every one of them passes it, else Nodes.
+	KindBlame = "blame"
 )
 
 // Contradiction is something that cannot be true under the assumptions.
-// Which of the two nodes is at fault, it does not say.
+// Which of two nodes is at fault, it does not say, unless its kind does.
 type Contradiction struct {
 	Node string `yaml:"node" json:"node"`
 	Peer string `yaml:"peer,omitempty" json:"peer,omitempty"`
@@ -33,6 +40,12 @@ type Contradiction struct {
 	// ExcessNS is by how much it exceeds what the assumptions allow.
 	ExcessNS int64 `yaml:"excess_ns,omitempty" json:"excess_ns,omitempty"`
 	Count    int   `yaml:"count" json:"count"`
+	// Nodes are the nodes of a loop, or those of which one or more must be at
+	// fault.
+	Nodes []string `yaml:"nodes,omitempty,flow" json:"nodes,omitempty"`
+	// Overlap says that stamps of two boots are alike, so that none of the
+	// node's can be placed.
+	Overlap bool `yaml:"overlap,omitempty" json:"overlap,omitempty"`
 }
 
 func (c Contradiction) String() string {
@@ -48,7 +61,18 @@ func (c Contradiction) String() string {
 	case KindUnusable:
 		return fmt.Sprintf("%s: the exchanges contradict each other in %d places and are not used", who, c.Count)
 	case KindRestart:
-		return fmt.Sprintf("%s: the raw clock fell back by %d ns to %d: the node restarted, or its records are mixed up", who, c.ExcessNS, c.At)
+		s := fmt.Sprintf("%s: the raw clock fell back by %d ns to %d: the node restarted, or its records are mixed up", who, c.ExcessNS, c.At)
+		if c.Overlap {
+			s += "; stamps from before and after are alike, and none is placed"
+		}
+		return s
+	case KindLoop:
+		return fmt.Sprintf("%s: what was exchanged around %s excludes itself by %d ns", who, strings.Join(c.Nodes, ", "), c.ExcessNS)
+	case KindBlame:
+		if c.Node != "" {
+			return fmt.Sprintf("%s is at fault: all %d ways that exclude each other meet there", c.Node, c.Count)
+		}
+		return fmt.Sprintf("one or more of %s are at fault; nothing says which", strings.Join(c.Nodes, ", "))
 	}
 	return who + ": " + c.Kind
 }
@@ -60,6 +84,7 @@ const (
 	AssumeDrift     = "The offset between two raw clocks changes by at most 200 ppm."
 	AssumeWander    = "Where the mean rate between two raw clocks is known to 5 ppm or better, the rate at any instant is within 5 ppm of it."
 	AssumeRaw       = "A raw clock never runs backwards while its node is up, and steps at most once between two bursts."
+	AssumeVouched   = "The wall clocks of this node and of an aligned one are within the error that their kernels' time daemons vouch for."
 	AssumeNothing   = "Nothing is known of this node's clock error; its rows are kept where they are for want of a better place."
 )
 
@@ -136,11 +161,11 @@ func (m *Model) Summary() Summary {
 	}
 	first, last := m.span()
 	middle := first + (last-first)/2
-	if off, _, ok := m.offsetAt(middle); ok {
+	if off, _, ok := m.Offset(middle); ok {
 		s.OffsetNS = &off
 	}
 	s.BoundNS = m.spread(first, last)
-	if m.method == ByExchange {
+	if m.method == ByExchange || m.method == ByNTP {
 		s.Class = DriftUnknown
 		if ppm, known, ok := m.drift(middle); ok {
 			s.DriftPPM, s.DriftBoundPPM, s.Class = &ppm, &known, grade(ppm, known)
@@ -183,8 +208,11 @@ func (m *Model) assumptions() []string {
 		return []string{AssumeReference, AssumeRaw}
 	}
 	as := []string{AssumeReference, AssumeStamps, AssumeDrift}
-	for _, e := range m.chain {
-		if slices.ContainsFunc(e.segs, func(s segment) bool { return s.tight }) {
+	if m.method == ByNTP {
+		as = append(as, AssumeVouched)
+	}
+	for _, b := range m.boots {
+		if b.track != nil && slices.ContainsFunc(b.track.segs, func(s segment) bool { return s.limit < driftLimit }) {
 			as = append(as, AssumeWander)
 			break
 		}
@@ -199,8 +227,7 @@ func (m *Model) span() (first, last NodeTime) {
 	if plausible(int64(first)) && plausible(int64(last)) && first < last {
 		return first, last
 	}
-	if len(m.chain) > 0 {
-		ks := m.chain[0].knots
+	if ks := m.knots(); len(ks) > 0 {
 		return NodeTime(ks[0].t), NodeTime(ks[len(ks)-1].t)
 	}
 	if plausible(int64(first)) {
@@ -226,8 +253,7 @@ func (m *Model) spread(first, last NodeTime) *Spread {
 	}
 	slices.Sort(bounds)
 	s := &Spread{Min: bounds[0], Median: bounds[len(bounds)/2], Max: bounds[len(bounds)-1]}
-	if len(m.chain) > 0 {
-		ks := m.chain[0].knots
+	if ks := m.knots(); len(ks) > 0 {
 		for i := 1; i < len(ks); i++ {
 			t := NodeTime(ks[i-1].t + (ks[i].t-ks[i-1].t)/2)
 			if t < first || t > last {
@@ -239,4 +265,14 @@ func (m *Model) spread(first, last NodeTime) *Spread {
 		}
 	}
 	return s
+}
+
+// knots returns those of the model's last boot that has some.
+func (m *Model) knots() []knot {
+	for i := len(m.boots) - 1; i >= 0; i-- {
+		if t := m.boots[i].track; t != nil {
+			return t.knots
+		}
+	}
+	return nil
 }

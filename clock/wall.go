@@ -20,13 +20,19 @@ type Step struct {
 	// Since and At are the brackets on either side of it.
 	Since NodeTime `yaml:"since_raw_ns" json:"since_raw_ns"`
 	At    NodeTime `yaml:"at_raw_ns" json:"at_raw_ns"`
-	// Clock is "realtime" where the wall clock was set, "suspend" where the
-	// node slept (BOOTTIME moved against MONOTONIC), "monotonic" where
-	// MONOTONIC and the raw clock parted.
+	// Clock is one of the Step constants.
 	Clock string `yaml:"clock" json:"clock"`
 	// ByNS is how far the clock jumped, positive forwards.
 	ByNS int64 `yaml:"by_ns" json:"by_ns"`
 }
+
+// What stepped.
+const (
+	StepRealtime    = "realtime"    // the wall clock was set
+	StepSuspend     = "suspend"     // the node slept: BOOTTIME moved against MONOTONIC
+	StepMonotonic   = "monotonic"   // MONOTONIC and the raw clock parted
+	StepClocksource = "clocksource" // the kernel counts by another device
+)
 
 // pin is a bracket that can be used, and the stretch without steps that it
 // belongs to.
@@ -69,6 +75,10 @@ func NewWallMap(brackets []Bracket) *WallMap {
 	w := &WallMap{pins: make([]pin, 0, len(bs))}
 	run := 0
 	for i, b := range bs {
+		if i > 0 && b.Clocksource == "" { // not read with every bracket
+			b.Clocksource = bs[i-1].Clocksource
+			bs[i] = b
+		}
 		if i > 0 && w.compare(bs[i-1], b) {
 			run++
 		}
@@ -91,16 +101,26 @@ func (w *WallMap) compare(a, b Bracket) (stepped bool) {
 	}
 	raw := int64(b.Raw0 - a.Raw0)
 	if a.Monotonic != 0 && b.Monotonic != 0 {
-		see("monotonic", sub(sub(b.Monotonic, a.Monotonic), raw))
+		see(StepMonotonic, sub(sub(b.Monotonic, a.Monotonic), raw))
 		if a.Boottime != 0 && b.Boottime != 0 {
-			see("suspend", sub(sub(b.Boottime, a.Boottime), sub(b.Monotonic, a.Monotonic)))
+			see(StepSuspend, sub(sub(b.Boottime, a.Boottime), sub(b.Monotonic, a.Monotonic)))
 		}
 	}
-	return see("realtime", sub(sub(b.Realtime, a.Realtime), raw))
+	if a.Clocksource != "" && b.Clocksource != "" && a.Clocksource != b.Clocksource {
+		w.steps = append(w.steps, Step{Since: a.Raw1, At: b.Raw0, Clock: StepClocksource})
+	}
+	return see(StepRealtime, sub(sub(b.Realtime, a.Realtime), raw))
 }
 
 // Steps returns what jumped, by time.
 func (w *WallMap) Steps() []Step { return slices.Clone(w.steps) }
+
+// forget drops the steps between two boots: those are no steps of one clock.
+func (w *WallMap) forget(bs []boot) {
+	w.steps = slices.DeleteFunc(w.steps, func(s Step) bool {
+		return bootAt(bs, int64(s.Since)) != bootAt(bs, int64(s.At))
+	})
+}
 
 // Raw returns what the raw clock showed when the wall clock showed
 // realtimeNS, give or take bound nanoseconds. The brackets on either side

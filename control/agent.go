@@ -34,9 +34,21 @@ type AgentConfig struct {
 	Sync time.Duration `json:"sync"`
 	// GPUNodes is the pattern of the GPUs' device nodes.
 	GPUNodes string `json:"gpu_nodes"`
+	// GPU is what the user said of the GPUs.
+	GPU GPUConfig `json:"gpu"`
 	// NVML is the path of the NVML library; empty for the system's.
 	NVML string `json:"nvml,omitempty"`
 	// SkewOffset and SkewPPM falsify the node's raw clock, for tests.
 	SkewOffset time.Duration `json:"skew_offset,omitempty"`
 	SkewPPM    float64       `json:"skew_ppm,omitempty"`
+}
+
+// GPUConfig is what a user may say of how GPUs are sampled.
+type GPUConfig struct {
+	// Which names the GPUs: "all", "job" or a list of ordinals and UUIDs.
+	Which string `json:"which,omitempty"`
+	// Budget is the driver time that each GPU may cost per interval.
+	Budget time.Duration `json:"budget,omitempty"`
+	// ProcessUtil asks for the SM use of each process.
+	ProcessUtil bool `json:"process_util,omitempty"`
 }

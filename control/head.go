@@ -14,10 +14,6 @@ import (
 // no parentheses.
 const HeadName = "(head)"
 
-// HeadExchanges is how many clock exchanges a second a head answers. At its
-// start each node asks 32 times a second, when steady 1 to 8 times.
-const HeadExchanges = 2000
-
 // Head is what agents of other nodes connect to. It lives in wrap where wrap
 // stands in front of the launcher, else in the agent of rank 0's node.
 type Head struct {
@@ -27,7 +23,11 @@ type Head struct {
 
 	mu     sync.Mutex
 	agents map[string]*Agent
+	clocks *clockPlan
 	news   chan struct{}
+
+	hurry  chan struct{}
+	hasten sync.Once
 }
 
 // Agent is what the head knows of one agent.
@@ -47,7 +47,7 @@ func NewHead(ports Ports, key Key, runID string, reference rundir.Reference, clo
 	if err != nil {
 		return nil, err
 	}
-	h := &Head{srv: srv, reference: reference, clockPort: clockPort, agents: map[string]*Agent{}, news: make(chan struct{}, 1)}
+	h := &Head{srv: srv, reference: reference, clockPort: clockPort, agents: map[string]*Agent{}, clocks: newClockPlan(), news: make(chan struct{}, 1), hurry: make(chan struct{})}
 	go srv.Serve(h.serve)
 	return h, nil
 }
@@ -63,15 +63,29 @@ func (h *Head) serve(c *Conn) {
 		return
 	}
 	c.SetDeadline(time.Time{}) //nolint:errcheck // likewise
-	if err := c.Send(Message{Welcome: &Welcome{Reference: h.reference, ClockPort: h.clockPort}}); err != nil {
+	// Known before it is welcomed: who was welcomed and comes again is later
+	// here too. Welcomed under the lock: Stop comes after.
+	a := &Agent{Hello: *m.Hello, conn: c}
+	var changes map[string]Clock
+	h.update(func() {
+		h.agents[a.Hello.Node] = a
+		h.clocks.join(ClockPeer{Node: a.Hello.Node, Addrs: a.Hello.ClockAddrs, Port: a.Hello.ClockPort})
+		changes = h.clocks.changes()
+		welcome := Welcome{Reference: h.reference, ClockPort: h.clockPort, Clock: changes[a.Hello.Node]}
+		delete(changes, a.Hello.Node)
+		err = c.Send(Message{Welcome: &welcome})
+		a.Lost = err != nil
+	})
+	if err != nil {
+		h.drop(a)
 		return
 	}
-	a := &Agent{Hello: *m.Hello, conn: c}
-	h.update(func() { h.agents[m.Hello.Node] = a })
+	h.tell(changes)
 	for {
 		m, err := c.Receive()
 		if err != nil {
 			h.update(func() { a.Lost = a.Bye == nil })
+			h.drop(a)
 			return
 		}
 		h.update(func() {
@@ -82,6 +96,33 @@ func (h *Head) serve(c *Conn) {
 				a.Bye = m.Bye
 			}
 		})
+	}
+}
+
+// drop takes an agent's node out of the clock exchanges, unless another agent
+// of the node has taken over.
+func (h *Head) drop(a *Agent) {
+	node := a.Hello.Node
+	h.mu.Lock()
+	if h.agents[node] != a {
+		h.mu.Unlock()
+		return
+	}
+	h.clocks.leave(node)
+	changes := h.clocks.changes()
+	h.mu.Unlock()
+	h.tell(changes)
+}
+
+// tell sends agents with whom to exchange stamps from now on.
+func (h *Head) tell(changes map[string]Clock) {
+	for node, c := range changes {
+		h.mu.Lock()
+		a := h.agents[node]
+		h.mu.Unlock()
+		if a != nil {
+			a.conn.Send(Message{Clock: &c}) //nolint:errcheck // a lost agent shows as Lost
+		}
 	}
 }
 
@@ -151,9 +192,14 @@ func (h *Head) await(patience time.Duration, done func() bool) {
 		case <-h.news:
 		case <-t.C:
 			return
+		case <-h.hurry:
+			return
 		}
 	}
 }
+
+// Hurry ends WaitReady and Stop, now and later, without their waiting.
+func (h *Head) Hurry() { h.hasten.Do(func() { close(h.hurry) }) }
 
 // Close closes the port and every connection.
 func (h *Head) Close() error {

@@ -7,6 +7,8 @@
 package control
 
 import (
+	"net/netip"
+
 	"github.com/gswarm/gswarm/rundir"
 )
 
@@ -15,6 +17,7 @@ type Message struct {
 	// Between an agent and the head.
 	Hello   *Hello   `json:"hello,omitempty"`
 	Welcome *Welcome `json:"welcome,omitempty"`
+	Clock   *Clock   `json:"clock,omitempty"`
 	Ready   *Ready   `json:"ready,omitempty"`
 	Stop    *Stop    `json:"stop,omitempty"`
 	Bye     *Bye     `json:"bye,omitempty"`
@@ -34,6 +37,10 @@ type Hello struct {
 	Machine string `json:"machine"`
 	PID     int    `json:"pid"`
 	Version string `json:"version"`
+	// ClockPort is the UDP port on which the node answers clock exchanges, 0
+	// where it does not; ClockAddrs are its addresses.
+	ClockPort  int          `json:"clock_port,omitempty"`
+	ClockAddrs []netip.Addr `json:"clock_addrs,omitempty"`
 }
 
 // Welcome answers Hello.
@@ -41,6 +48,8 @@ type Welcome struct {
 	Reference rundir.Reference `json:"reference"`
 	// ClockPort is the UDP port of the head's clock responder.
 	ClockPort int `json:"clock_port"`
+	// Clock is with whom the agent exchanges stamps.
+	Clock Clock `json:"clock"`
 }
 
 // Ready says that the agent has taken its first readings.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -70,23 +71,25 @@ func Dial(ctx context.Context, e Endpoint) (*Conn, error) {
 		c   *Conn
 		err error
 	}
-	results := make(chan result)
+	// Room for all, so that none waits for a reader that has left.
+	results := make(chan result, len(e.Addrs))
 	for _, a := range e.Addrs {
 		go func() {
 			c, err := dialOne(ctx, e, a)
-			select {
-			case results <- result{c, err}:
-			case <-ctx.Done():
-				if c != nil {
-					c.Close()
-				}
-			}
+			results <- result{c, err}
 		}()
 	}
 	var errs []error
-	for range e.Addrs {
+	for i := range e.Addrs {
 		r := <-results
 		if r.err == nil {
+			go func() { // later ones are not needed
+				for range len(e.Addrs) - i - 1 {
+					if late := <-results; late.c != nil {
+						late.c.Close()
+					}
+				}
+			}()
 			return r.c, nil
 		}
 		errs = append(errs, r.err)
@@ -100,7 +103,12 @@ func dialOne(ctx context.Context, e Endpoint, a netip.Addr) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The handshake knows no context: closing the connection ends it.
+	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	c, err := handshake(nc, e.Key, e.RunID, true)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("%s: %w", nc.RemoteAddr(), err)
@@ -138,12 +146,17 @@ func (s *Server) Endpoint() (Endpoint, error) {
 	return Endpoint{RunID: s.runID, Key: s.key, Addrs: addrs, Port: uint16(s.ln.Addr().(*net.TCPAddr).Port)}, nil
 }
 
+// maxStrangers is how many connections may be in their handshake at once.
+const maxStrangers = 256
+
 // Serve hands each connection that proves to belong to the run to handle, on a
 // goroutine of its own, until Close. Strangers are dropped without an answer.
 func (s *Server) Serve(handle func(*Conn)) {
-	// A flood of strangers must not hold the agents off: bounded, and each
-	// stranger is gone after the handshake's time limit.
-	slots := make(chan struct{}, 256)
+	// A flood of strangers must not hold the agents off, who need one round
+	// trip only: where too many are in their handshake the oldest goes.
+	var mu sync.Mutex
+	waiting := map[net.Conn]bool{}
+	var order []net.Conn
 	for {
 		nc, err := s.ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -153,10 +166,22 @@ func (s *Server) Serve(handle func(*Conn)) {
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
-		slots <- struct{}{}
+		mu.Lock()
+		waiting[nc] = true
+		order = append(order, nc)
+		for len(waiting) > maxStrangers || len(order) > 0 && !waiting[order[0]] {
+			if waiting[order[0]] {
+				order[0].Close() //nolint:errcheck // it has lost anyway
+				delete(waiting, order[0])
+			}
+			order = order[1:]
+		}
+		mu.Unlock()
 		go func() {
 			c, err := handshake(nc, s.key, s.runID, false)
-			<-slots
+			mu.Lock()
+			delete(waiting, nc)
+			mu.Unlock()
 			if err != nil {
 				nc.Close()
 				return

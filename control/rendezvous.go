@@ -40,5 +40,8 @@ func Published(d rundir.Dir) (Endpoint, error) {
 	if err := yaml.Unmarshal(b, &e); err != nil {
 		return e, fmt.Errorf("reading the head's address: %w", err)
 	}
+	if e.RunID == "" || e.Port == 0 {
+		return e, errors.New("reading the head's address: the file says nothing")
+	}
 	return e, nil
 }

@@ -1,9 +1,11 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -24,51 +26,71 @@ import (
 // dies with the thread that made it.
 type canary struct {
 	pid  int
-	read *os.File
+	pipe int // read end, never blocking
 
-	mu   sync.Mutex
-	seen map[unix.Signal][]time.Time
-	news chan struct{}
+	mu  sync.Mutex
+	log map[unix.Signal]sightings
+}
+
+// sighting is what the canary writes into the pipe: a signal, and when it came
+// by CLOCK_MONOTONIC.
+type sighting struct {
+	signal, sec, nsec int64
+}
+
+// sightings is what is known of the canary's deliveries of one signal.
+type sightings struct {
+	seen    int64 // when the last came that no delivery to wrap was matched with
+	matched int64 // when a delivery to wrap was last matched
+}
+
+// monotonic returns CLOCK_MONOTONIC in nanoseconds, which the canary's raw
+// system call and this process share.
+func monotonic() int64 {
+	var ts unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) //nolint:errcheck // the clock exists
+	return ts.Nano()
 }
 
 const (
-	// canaryWindow is how far apart the two deliveries of one signal to a
-	// group may come. The kernel delivers both within microseconds; a
-	// loaded node schedules the canary later.
+	// canaryWindow is how far apart the deliveries of one signal to the
+	// members of a group may come: the kernel takes microseconds, who walks
+	// through a tree of processes longer. Within it a second delivery counts
+	// as the first, as pending signals of one kind are one to the kernel.
 	canaryWindow = 20 * time.Millisecond
-	// canaryMemory is how long a delivery is remembered that wrap has not
-	// matched yet.
+	// canaryMemory is how long a sighting is remembered that no delivery to
+	// wrap matches.
 	canaryMemory = 250 * time.Millisecond
+	// canaryPatience is how long a canary may take, on a loaded node, to say
+	// what it has got.
+	canaryPatience = 2 * time.Second
+	canaryPoll     = time.Millisecond
 )
 
 // startCanary forks the canary. The caller's goroutine must be locked to a
 // thread that lives as long as the job.
 func startCanary() (*canary, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("starting the signal canary: %w", err)
 	}
-	defer w.Close()
+	r, w := ends[0], ends[1]
+	defer unix.Close(w)       // the canary has its own
+	unix.SetNonblock(r, true) //nolint:errcheck // a pipe takes it
 	set := forwardable()
 	name := [16]byte{'g', 's', 'w', 'a', 'r', 'm', '-', 's', 'i', 'g', 'n', 'a', 'l', 's'}
 	self := os.Getpid()
-	wfd := w.Fd()
 
 	syscall.ForkLock.Lock()
-	var all, old [1]uint64
-	all[0] = ^uint64(0)
-	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(&old)), 8, 0, 0)
-	pid, errno := forkCanary(wfd, uintptr(self), &set, &name)
-	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&old)), 0, 8, 0, 0)
+	mask := setThreadMask(^uint64(0))
+	pid, errno := forkCanary(uintptr(w), uintptr(self), &set, &name)
+	setThreadMask(mask)
 	syscall.ForkLock.Unlock()
-	runtime.KeepAlive(w)
 	if errno != 0 {
-		r.Close()
+		unix.Close(r) // nothing was written
 		return nil, fmt.Errorf("starting the signal canary: %w", errno)
 	}
-	c := &canary{pid: int(pid), read: r, seen: map[unix.Signal][]time.Time{}, news: make(chan struct{}, 1)}
-	go c.listen()
-	return c, nil
+	return &canary{pid: int(pid), pipe: r, log: map[unix.Signal]sightings{}}, nil
 }
 
 // forkCanary forks and, in the child, never returns. Between the fork and its
@@ -90,11 +112,19 @@ func forkCanary(pipe, parent uintptr, set *uint64, name *[16]byte) (pid uintptr,
 	syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0, 0)
 	// Hold none of the job's descriptors: a reader of its output waits for
 	// the last writer.
+	var e syscall.Errno
 	if pipe > 0 {
-		syscall.RawSyscall6(unix.SYS_CLOSE_RANGE, 0, pipe-1, 0, 0, 0, 0)
+		_, _, e = syscall.RawSyscall6(unix.SYS_CLOSE_RANGE, 0, pipe-1, 0, 0, 0, 0)
 	}
 	syscall.RawSyscall6(unix.SYS_CLOSE_RANGE, pipe+1, ^uintptr(0)>>33, 0, 0, 0, 0)
-	var b [1]byte
+	if e != 0 { // a kernel before 5.9
+		for fd := uintptr(0); fd < 1024; fd++ {
+			if fd != pipe {
+				syscall.RawSyscall6(syscall.SYS_CLOSE, fd, 0, 0, 0, 0, 0)
+			}
+		}
+	}
+	var b sighting
 	for {
 		sig, _, e := syscall.RawSyscall6(syscall.SYS_RT_SIGTIMEDWAIT, uintptr(unsafe.Pointer(set)), 0, 0, 8, 0, 0)
 		if e == syscall.EINTR {
@@ -103,65 +133,84 @@ func forkCanary(pipe, parent uintptr, set *uint64, name *[16]byte) (pid uintptr,
 		if e != 0 {
 			syscall.RawSyscall6(syscall.SYS_EXIT_GROUP, 1, 0, 0, 0, 0, 0)
 		}
-		b[0] = byte(sig)
-		syscall.RawSyscall6(syscall.SYS_WRITE, pipe, uintptr(unsafe.Pointer(&b)), 1, 0, 0, 0)
+		b.signal = int64(sig)
+		syscall.RawSyscall6(syscall.SYS_CLOCK_GETTIME, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&b.sec)), 0, 0, 0, 0)
+		syscall.RawSyscall6(syscall.SYS_WRITE, pipe, uintptr(unsafe.Pointer(&b)), unsafe.Sizeof(b), 0, 0, 0)
 	}
 }
 
-func (c *canary) listen() {
-	buf := make([]byte, 64)
-	for {
-		n, err := c.read.Read(buf)
-		if err != nil {
-			return
-		}
-		now := time.Now()
-		c.mu.Lock()
-		for _, b := range buf[:n] {
-			s := unix.Signal(b)
-			c.seen[s] = append(c.seen[s], now)
-		}
-		c.mu.Unlock()
-		select {
-		case c.news <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// saw reports whether the canary got sig too, waiting a moment for it to say
-// so. Each delivery is matched once.
+// saw reports whether the canary got sig too. It gives who sends to a group
+// canaryWindow to reach all of it, and a canary that has not had its turn on a
+// processor the time to say what it got.
 func (c *canary) saw(sig unix.Signal) bool {
 	if c == nil {
 		return false
 	}
-	deadline := time.NewTimer(canaryWindow)
-	defer deadline.Stop()
+	begin := monotonic()
 	for {
-		if c.take(sig) {
+		// In this order: what it got before it was quiet is in the pipe.
+		quiet := c.quiet(sig)
+		if c.match(sig, begin) {
 			return true
 		}
-		select {
-		case <-c.news:
-		case <-deadline.C:
-			return c.take(sig)
+		waited := time.Duration(monotonic() - begin)
+		if waited >= canaryWindow && quiet || waited >= canaryPatience {
+			return false
 		}
+		time.Sleep(canaryPoll)
 	}
 }
 
-func (c *canary) take(sig unix.Signal) bool {
+// quiet reports whether the canary has nothing more to say of sig: it sleeps
+// and the signal is not pending on it.
+func (c *canary) quiet(sig unix.Signal) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.pid))
+	if err != nil {
+		return true // it is gone
+	}
+	sleeping, pending := true, false
+	for line := range strings.Lines(string(b)) {
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		switch name {
+		case "State":
+			sleeping = !strings.HasPrefix(value, "R")
+		case "SigPnd", "ShdPnd":
+			set, err := strconv.ParseUint(value, 16, 64)
+			pending = pending || err == nil && set&(1<<(sig-1)) != 0
+		}
+	}
+	return sleeping && !pending
+}
+
+// match reads what the canary wrote and matches a delivery of sig to wrap, at
+// that time, with a sighting of it.
+func (c *canary) match(sig unix.Signal, at int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	times := c.seen[sig]
-	for len(times) > 0 && time.Since(times[0]) > canaryMemory {
-		times = times[1:]
+	for {
+		var got sighting
+		b := unsafe.Slice((*byte)(unsafe.Pointer(&got)), unsafe.Sizeof(got))
+		n, err := unix.Read(c.pipe, b) // whole ones: a pipe takes and gives such a length at once
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n != len(b) {
+			break
+		}
+		l := c.log[unix.Signal(got.signal)]
+		l.seen = got.sec*int64(time.Second) + got.nsec
+		c.log[unix.Signal(got.signal)] = l
 	}
-	ok := len(times) > 0
-	if ok {
-		times = times[1:]
+	l := c.log[sig]
+	seen := l.seen != 0 && at-l.seen < int64(canaryMemory)
+	again := l.matched != 0 && at-l.matched < int64(canaryWindow)
+	l.seen = 0
+	if seen {
+		l.matched = at
 	}
-	c.seen[sig] = times
-	return ok
+	c.log[sig] = l
+	return seen || again
 }
 
 // stop ends the canary and reaps it.
@@ -172,5 +221,4 @@ func (c *canary) stop() {
 	unix.Kill(c.pid, unix.SIGKILL) //nolint:errcheck // it may be gone already
 	var ws unix.WaitStatus
 	unix.Wait4(c.pid, &ws, 0, nil) //nolint:errcheck // likewise
-	c.read.Close()
 }

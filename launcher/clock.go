@@ -12,7 +12,7 @@ type clockServer struct{ r *probe.Responder }
 func serveClock(ports control.Ports, key control.Key, runID string, source clock.Source) (*clockServer, error) {
 	r, err := probe.Listen(probe.ResponderConfig{
 		Key: key[:], Run: runID, Node: control.HeadName, Source: source,
-		Ports: [2]int{int(ports.Lo), int(ports.Hi)}, PerSecond: control.HeadExchanges,
+		Ports: [2]int{int(ports.Lo), int(ports.Hi)}, PerSecond: control.AnswersPerSecond,
 	})
 	if err != nil {
 		return nil, err

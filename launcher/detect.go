@@ -53,16 +53,31 @@ type Surroundings struct {
 // made: the batch script, an interactive allocation's shell and their like.
 const slurmSpecialStep = 0xfffffff0
 
+// maxHetGroups is how many components Slurm allows a heterogeneous job.
+const maxHetGroups = 128
+
+// Origin is what a process can see of where it came from, besides its
+// environment.
+type Origin struct {
+	// Step is the Slurm step that the process runs in by its nearest
+	// slurmstepd's own word ("12.batch", "12.0"), "" where there is none to
+	// be seen. A job that was submitted from inside a step carries that
+	// step's id in its environment, so the environment alone may lie.
+	Step string
+	// Parent is the parent process, named so that its children agree on it
+	// and no later process has the same name.
+	Parent string
+}
+
 // Detect reads the surroundings from the environment. It asks nobody else, so
 // the same environment always gives the same answer; now names a run that has
-// no job id, host is this machine's name and parent tells mpirun's processes
-// apart where its environment does not ("pid-starttime").
-func Detect(getenv func(string) string, host, parent string, now time.Time) Surroundings {
+// no job id and host is this machine's name.
+func Detect(getenv func(string) string, host string, from Origin, now time.Time) Surroundings {
 	s := Surroundings{Position: Alone, Node: host, Size: 1}
 	s.Scheduler.Kind = "none"
 	s.Identity.Stamp = now.UTC().Format("20060102T150405Z")
-	s.detectSlurm(getenv)
-	s.detectMPI(getenv, host, parent)
+	s.detectSlurm(getenv, from.Step)
+	s.detectMPI(getenv, host, from.Parent)
 	s.Scheduler.Position = string(s.Position)
 	s.Scheduler.Launcher = s.Launcher
 	s.Node = rundir.CleanName(s.Node)
@@ -72,7 +87,28 @@ func Detect(getenv func(string) string, host, parent string, now time.Time) Surr
 	return s
 }
 
-func (s *Surroundings) detectSlurm(getenv func(string) string) {
+// slurmStep returns the number of the step of this job that the process is a
+// task of, and whether it is one at all.
+func slurmStep(getenv func(string) string, origin string) (step uint64, ok bool) {
+	claimed, err := strconv.ParseUint(first(getenv("SLURM_STEP_ID"), getenv("SLURM_STEPID")), 10, 64)
+	claims := err == nil && claimed < slurmSpecialStep
+	job, name, seen := strings.Cut(origin, ".")
+	if !seen {
+		return claimed, claims
+	}
+	// "12+1.0" and "12.0+1" are a heterogeneous job's. Its components have job
+	// ids of their own.
+	job, _, _ = strings.Cut(job, "+")
+	name, _, _ = strings.Cut(name, "+")
+	het := getenv("SLURM_HET_SIZE") != ""
+	step, err = strconv.ParseUint(name, 10, 64)
+	if err != nil || step >= slurmSpecialStep || job != getenv("SLURM_JOB_ID") && !het {
+		return 0, false // the batch script, or a step of the job that asked for this allocation
+	}
+	return step, true
+}
+
+func (s *Surroundings) detectSlurm(getenv func(string) string, origin string) {
 	job := getenv("SLURM_JOB_ID")
 	if job == "" {
 		return
@@ -92,8 +128,11 @@ func (s *Surroundings) detectSlurm(getenv func(string) string) {
 		s.Node = n
 	}
 	het := number(getenv("SLURM_HET_SIZE"), 0)
-	step, err := strconv.ParseUint(first(getenv("SLURM_STEP_ID"), getenv("SLURM_STEPID")), 10, 64)
-	if err != nil || step >= slurmSpecialStep {
+	if het < 0 || het > maxHetGroups {
+		het = 0
+	}
+	step, isTask := slurmStep(getenv, origin)
+	if !isTask {
 		s.Position = Front
 		s.HetGroups = het
 		s.Nodes = hosts(getenv("SLURM_JOB_NODELIST"), getenv("SLURM_NODELIST"))
@@ -160,11 +199,23 @@ func (s *Surroundings) detectMPI(getenv func(string) string, host, parent string
 		within("pmix", "pmix-"+getenv("PMIX_NAMESPACE"))
 		s.Rank = number(getenv("PMIX_RANK"), 0)
 	case getenv("TORCHELASTIC_RUN_ID") != "" && getenv("RANK") != "":
-		within("torchrun", "torchrun-"+getenv("TORCHELASTIC_RUN_ID")+"-"+getenv("MASTER_PORT"))
 		s.Rank = number(getenv("RANK"), 0)
 		s.LocalRank = number(getenv("LOCAL_RANK"), 0)
 		s.Size = number(getenv("WORLD_SIZE"), 1)
 		s.LocalSize = number(getenv("LOCAL_WORLD_SIZE"), 0)
+		// Without a rendezvous every run is "none" on the same port. What
+		// tells them apart is the step that torchrun runs in on each node,
+		// or on one node its process.
+		name := "torchrun-" + getenv("TORCHELASTIC_RUN_ID") + "-" + getenv("MASTER_PORT")
+		switch {
+		case s.Scheduler.Step != "":
+			name = s.Scheduler.Step + "-" + name
+		case s.Size == s.LocalSize:
+			name += "-" + parent
+		case getenv("TORCHELASTIC_RUN_ID") == "none":
+			s.Ambiguous = "torchrun without --rdzv-id tells its ranks on several nodes nothing that names the run"
+		}
+		within("torchrun", name)
 	}
 }
 

@@ -3,9 +3,7 @@ package launcher
 import (
 	"os"
 	"runtime"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,13 +22,8 @@ func EndAs(e Ending) {
 	runtime.LockOSThread()
 	sig := e.Status.Signal()
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) //nolint:errcheck // only a core too many
-	var action struct {
-		handler, flags, restorer uintptr
-		mask                     uint64
-	}
-	syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
-	set := uint64(1) << (uint(sig) - 1)
-	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_UNBLOCK, uintptr(unsafe.Pointer(&set)), 0, 8, 0, 0)
+	setAction(sig, sigaction{})
+	setThreadMask(^(uint64(1) << (uint(sig) - 1)))
 	unix.Tgkill(os.Getpid(), unix.Gettid(), sig) //nolint:errcheck // the exit below is the way out
 	time.Sleep(100 * time.Millisecond)
 	// The signal's default action does not end a process, yet it ended the

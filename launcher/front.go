@@ -1,17 +1,20 @@
 package launcher
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/control"
@@ -54,7 +57,11 @@ func (w *wrap) front() (Ending, error) {
 	}
 	go h.startAgents()
 	ending := <-j.ended
-	nodes := h.end(ending)
+	go func() {
+		<-j.hurry
+		h.ctl.Hurry()
+	}()
+	nodes := h.end(ending, j.hurry)
 	w.say(w.closing(nodes, time.Since(w.begin)))
 	return ending, nil
 }
@@ -67,10 +74,9 @@ type head struct {
 	clock *clockServer
 	end0  chan struct{} // closed when the job has ended
 
-	mu    sync.Mutex
-	steps []*exec.Cmd
-	said  []*tail
-	done  chan struct{} // closed when every agents' step has ended
+	mu   sync.Mutex
+	said []*tail
+	done chan struct{} // closed when every agents' step has ended
 }
 
 // openHead makes the run directory and opens the head's ports.
@@ -99,13 +105,14 @@ func (w *wrap) openHead() (*head, error) {
 	h := &head{w: w, run: w.run(), end0: make(chan struct{}), done: make(chan struct{})}
 	h.run.ID = string(w.abs) + " " + w.here.String() + " " + w.begin.UTC().Format(time.RFC3339Nano)
 	h.run.Reference = &rundir.Reference{Node: control.HeadName, Anchor: clock.AnchorOf(bracket)}
-	if h.clock, err = serveClock(w.opts.Ports, key, h.run.ID, source); err != nil {
-		return nil, err
-	}
-	h.ctl, err = control.NewHead(w.opts.Ports, key, h.run.ID, *h.run.Reference, h.clock.port())
-	if err != nil {
-		h.clock.Close()
-		return nil, err
+	if err := h.listen(key, source); err != nil {
+		if w.opts.Strict {
+			os.Remove(string(w.abs))
+			return nil, err
+		}
+		// Each node samples for itself and looks at run.yaml for the end.
+		h.run.Reference = nil
+		w.note("the nodes' clocks are not tied together: %v", err)
 	}
 	if err := rundir.WriteRun(w.abs, &h.run); err != nil {
 		h.abandon()
@@ -114,10 +121,31 @@ func (w *wrap) openHead() (*head, error) {
 	return h, nil
 }
 
+// listen opens the head's ports.
+func (h *head) listen(key control.Key, source clock.Source) error {
+	var err error
+	if h.clock, err = serveClock(h.w.opts.Ports, key, h.run.ID, source); err != nil {
+		return err
+	}
+	h.ctl, err = control.NewHead(h.w.opts.Ports, key, h.run.ID, *h.run.Reference, h.clock.port())
+	if err != nil {
+		h.clock.Close()
+		h.clock = nil
+	}
+	return err
+}
+
+// close closes the head's ports.
+func (h *head) close() {
+	if h.ctl != nil {
+		h.ctl.Close()
+		h.clock.Close()
+	}
+}
+
 // abandon closes what openHead opened, for a job that never began.
 func (h *head) abandon() {
-	h.ctl.Close()
-	h.clock.Close()
+	h.close()
 	// Only what this process has just made, and only if nobody added to it.
 	os.Remove(h.w.abs.RunFile())
 	os.Remove(string(h.w.abs))
@@ -130,10 +158,13 @@ func (h *head) startAgents() {
 	case <-time.After(headStart):
 	case <-h.end0: // even a job that short leaves one reading
 	}
-	endpoint, err := h.ctl.Endpoint()
-	if err != nil {
-		h.w.note("no node is sampled: %v", err)
-		return
+	endpoint := control.Endpoint{RunID: h.run.ID} // no address: no head
+	if h.ctl != nil {
+		var err error
+		if endpoint, err = h.ctl.Endpoint(); err != nil {
+			h.w.note("no node is sampled: %v", err)
+			return
+		}
 	}
 	cfg := h.w.agentConfig(h.run)
 	cfg.Head = &endpoint
@@ -144,34 +175,106 @@ func (h *head) startAgents() {
 	}
 	var steps sync.WaitGroup
 	for _, plan := range PlanAgents(h.w.here, h.w.opts.Agent, h.w.p.Env) {
-		cmd := exec.Command(plan.Argv[0], plan.Argv[1:]...)
-		cmd.Env = plan.Env
-		cmd.Stdin = bytes.NewReader(text)
-		said := &tail{}
-		cmd.Stdout, cmd.Stderr = said, said
-		// A session of its own: what the terminal sends is for the job.
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		if err := cmd.Start(); err != nil {
-			h.w.note("no node is sampled: starting the agents: %v", err)
-			continue
-		}
-		h.mu.Lock()
-		h.steps, h.said = append(h.steps, cmd), append(h.said, said)
-		h.mu.Unlock()
 		steps.Add(1)
 		go func() {
 			defer steps.Done()
-			cmd.Wait() //nolint:errcheck // judged by which agents said goodbye
+			h.runStep(plan, text)
 		}()
 	}
 	steps.Wait()
 }
 
+// runStep runs one step of agents to its end. A step that ends before any agent
+// was heard of is tried by its plain form, which sees fewer GPUs at worst.
+func (h *head) runStep(plan AgentStep, config []byte) {
+	for _, argv := range [][]string{plan.Argv, plan.Plain} {
+		if argv == nil || h.heard() > 0 {
+			return
+		}
+		said, err := h.startStep(argv, plan.Env, config)
+		if err != nil {
+			h.w.note("no node is sampled: starting the agents: %v", err)
+			return
+		}
+		io.Copy(said, said.pipe) //nolint:errcheck // judged by which agents said goodbye
+		said.pipe.Close()
+	}
+}
+
+// heard returns how many nodes have been heard of: by the head, or where there
+// is none by what they left.
+func (h *head) heard() int {
+	if h.ctl != nil {
+		return len(h.ctl.Agents())
+	}
+	names, err := h.w.abs.NodeNames()
+	if err != nil {
+		return 0
+	}
+	return len(names)
+}
+
+// startStep starts one srun of the agents, as nobody's child: srun answers
+// SIGTERM by killing its tasks at once, and Slurm may send it to every
+// descendant of the batch script when the job's grace period begins. What it
+// prints comes through a pipe, whose end is the step's end.
+func (h *head) startStep(argv, env []string, config []byte) (*tail, error) {
+	r, wr, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	in, err := pipeOf(config)
+	if err != nil {
+		r.Close()
+		wr.Close()
+		return nil, err
+	}
+	cmd := exec.Command(h.w.opts.Agent, append([]string{"agent", "--detach", "--"}, argv...)...)
+	cmd.Env = env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, wr, wr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Run()
+	in.Close()
+	wr.Close()
+	said := &tail{pipe: r}
+	h.mu.Lock()
+	h.said = append(h.said, said)
+	h.mu.Unlock()
+	if err != nil {
+		io.Copy(said, r) //nolint:errcheck // only what it said is wanted
+		r.Close()
+		return nil, fmt.Errorf("%w: %s", err, said.last())
+	}
+	return said, nil
+}
+
+// pipeOf returns a file from which b can be read. A memory file, unlike a pipe,
+// takes any length at once, and unlike a file on disk it has no name.
+func pipeOf(b []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("gswarm-agent", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("handing over the agents' configuration: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "gswarm-agent")
+	if _, err := f.Write(b); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("handing over the agents' configuration: %w", err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("handing over the agents' configuration: %w", err)
+	}
+	return f, nil
+}
+
 // end stops the agents, writes how the run ended and returns how many nodes
-// were sampled.
-func (h *head) end(e Ending) int {
+// were sampled. Whoever closes hurry wants it at once.
+func (h *head) end(e Ending, hurry <-chan struct{}) int {
 	close(h.end0)
 	want := len(h.w.here.Nodes)
+	if h.ctl == nil {
+		return h.endAlone(e)
+	}
 	if time.Since(h.w.begin) < 2*firstReading {
 		h.ctl.WaitReady(want, h.patience(firstReading))
 	}
@@ -180,18 +283,33 @@ func (h *head) end(e Ending) int {
 	end := time.Now().UTC()
 	h.run.Exit, h.run.End = &exit, &end
 	sampled := h.judge()
-	h.run.Notes = h.w.notes
+	h.run.Notes = h.w.said()
 	if err := rundir.WriteRun(h.w.abs, &h.run); err != nil {
 		h.w.note("the run's end is not recorded: %v", err)
 	}
-	h.ctl.Close()
-	h.clock.Close()
+	h.close()
 	select {
 	case <-h.done:
+	case <-hurry:
 	case <-time.After(stepEnd):
 		// Not killed: srun would kill agents that still write.
 	}
 	return sampled
+}
+
+// endAlone is end where no agent can reach the head: run.yaml tells them.
+func (h *head) endAlone(e Ending) int {
+	exit := e.Exit()
+	end := time.Now().UTC()
+	h.run.Exit, h.run.End, h.run.Notes = &exit, &end, h.w.said()
+	if err := rundir.WriteRun(h.w.abs, &h.run); err != nil {
+		h.w.note("the run's end is not recorded: %v", err)
+	}
+	select {
+	case <-h.done:
+	case <-time.After(lastFlushes):
+	}
+	return h.heard()
 }
 
 // patience returns d, or nothing where no step was or can be started.
@@ -257,7 +375,9 @@ func brief(nodes []string) string {
 // AgentStep is one command that starts agents.
 type AgentStep struct {
 	Argv []string
-	Env  []string
+	// Plain is the command to try where Slurm refuses Argv; may be nil.
+	Plain []string
+	Env   []string
 }
 
 // PlanAgents returns the steps that put one agent on each node of the job: one,
@@ -285,7 +405,15 @@ func PlanAgents(s Surroundings, agent string, env []string) []AgentStep {
 		if g != "" {
 			argv = append(argv, "--het-group="+g)
 		}
-		steps = append(steps, AgentStep{Argv: append(argv, agent, "agent"), Env: agentStepEnv(env)})
+		step := AgentStep{Argv: append(slices.Clone(argv), agent, "agent"), Env: agentStepEnv(env)}
+		// By itself the step of a job with --gpus or --gpus-per-task is shown
+		// one GPU of each node. Slurm refuses a number that some node does
+		// not have.
+		if gpus := lookup(env, "SLURM_GPUS_ON_NODE"); gpus != "" {
+			step.Plain = step.Argv
+			step.Argv = append(append(argv, "--gres=gpu:"+gpus), agent, "agent")
+		}
+		steps = append(steps, step)
 	}
 	return steps
 }
@@ -296,13 +424,13 @@ func PlanAgents(s Surroundings, agent string, env []string) []AgentStep {
 func agentStepEnv(env []string) []string {
 	keep := map[string]bool{
 		"SLURM_JOB_ID": true, "SLURM_JOBID": true, "SLURM_CONF": true,
-		"SLURM_CLUSTER_NAME": true, "SLURM_HET_SIZE": true, "SLURM_CONF_SERVER": true,
+		"SLURM_CLUSTER_NAME": true, "SLURM_CONF_SERVER": true,
 	}
 	kept := make([]string, 0, len(env))
 	for _, kv := range agentEnv(env) {
 		name, _, _ := strings.Cut(kv, "=")
 		input := strings.HasPrefix(name, "SLURM_") || strings.HasPrefix(name, "SRUN_") || strings.HasPrefix(name, "SBATCH_")
-		if input && !keep[name] && !strings.HasPrefix(name, "SLURM_JOB_ID_HET_GROUP_") {
+		if input && !keep[name] {
 			continue
 		}
 		kept = append(kept, kv)
@@ -314,8 +442,9 @@ func lookup(env []string, name string) string { return Process{Env: env}.Getenv(
 
 // tail keeps the end of what a program prints.
 type tail struct {
-	mu  sync.Mutex
-	buf []byte
+	pipe *os.File // where it comes from
+	mu   sync.Mutex
+	buf  []byte
 }
 
 // Write keeps the last kilobytes and never fails.

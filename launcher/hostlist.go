@@ -9,6 +9,9 @@ import (
 // maxHosts bounds what a damaged or hostile list may expand to.
 const maxHosts = 1 << 17
 
+// maxHostName is the longest name that DNS allows.
+const maxHostName = 255
+
 // ExpandHosts expands Slurm's list of hosts: "n[1-3,07],login" is n1, n2, n3,
 // n07, login. Several brackets in one name multiply.
 func ExpandHosts(list string) ([]string, error) {
@@ -59,6 +62,9 @@ func expandOne(item string) ([]string, error) {
 		if strings.ContainsRune(item, ']') {
 			return nil, fmt.Errorf("%q has a bracket that was never opened", item)
 		}
+		if len(item) > maxHostName {
+			return nil, fmt.Errorf("a name of %d bytes is none of a host", len(item))
+		}
 		return []string{item}, nil
 	}
 	end := strings.IndexByte(item[open:], ']')
@@ -83,6 +89,9 @@ func expandOne(item string) ([]string, error) {
 		}
 		if (b-a+1)*uint64(len(rest))+uint64(len(hosts)) > maxHosts {
 			return nil, fmt.Errorf("%q names more than %d hosts", item, maxHosts)
+		}
+		if longest := open + len(hi) + len(lo) + len(rest[0]); longest > maxHostName {
+			return nil, fmt.Errorf("a name of %d bytes is none of a host", longest)
 		}
 		for n := a; n <= b; n++ {
 			for _, suffix := range rest {

@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -56,6 +58,11 @@ type job struct {
 	pid     int
 	started chan error
 	ended   chan Ending
+	// hurry is closed when somebody wants wrap itself to end, after the job.
+	hurry chan struct{}
+
+	mu   sync.Mutex
+	over bool // the job was waited for; its pid may be another's by now
 }
 
 // startJob runs the command with everything that wrap itself was given:
@@ -68,7 +75,7 @@ func startJob(argv, env []string) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &job{started: make(chan error, 1), ended: make(chan Ending, 1)}
+	j := &job{started: make(chan error, 1), ended: make(chan Ending, 1), hurry: make(chan struct{})}
 	go j.run(path, argv, env)
 	if err := <-j.started; err != nil {
 		return nil, err
@@ -80,8 +87,8 @@ func startJob(argv, env []string) (*job, error) {
 // kernel sends the parent-death signal when the thread that forked ends.
 func (j *job) run(path string, argv, env []string) {
 	runtime.LockOSThread()
-	closed, ignored := inherited()
-	signals := catchSignals(ignored)
+	was := inherit()
+	signals := catchSignals(was.ignored)
 	canary, err := startCanary()
 	if err != nil {
 		canary = nil // signals to the whole group will come twice; the job goes on
@@ -92,16 +99,18 @@ func (j *job) run(path string, argv, env []string) {
 		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	}
 	for fd := range attr.Files {
-		if closed&(1<<fd) != 0 {
+		if was.closed&(1<<fd) != 0 {
 			attr.Files[fd] = ^uintptr(0)
 		}
 	}
+	mask := setThreadMask(was.blocked)
 	j.pid, err = syscall.ForkExec(path, argv, attr)
 	if errors.Is(err, syscall.ENOEXEC) {
 		// A script without a #! line: what execvp(3) and every shell do.
 		argv = append([]string{"/bin/sh", path}, argv[1:]...)
 		j.pid, err = syscall.ForkExec("/bin/sh", argv, attr)
 	}
+	setThreadMask(mask)
 	if err != nil {
 		canary.stop()
 		code := codeNotExecutable
@@ -111,6 +120,7 @@ func (j *job) run(path string, argv, env []string) {
 		j.started <- &StartError{Command: argv[0], Code: code, Err: err}
 		return
 	}
+	letGo()
 	j.started <- nil
 	go j.forward(signals, canary)
 	status := j.wait()
@@ -119,51 +129,116 @@ func (j *job) run(path string, argv, env []string) {
 	select {} // the thread must outlive what it forked; the process ends soon
 }
 
+// letGo closes what the job has inherited by now and wrap has no use for: when
+// the job closes its end of a pipe or of a PMI server's socket, the other side
+// must see that. Only stderr stays, for what is said at the end.
+func letGo() {
+	if null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
+		for fd := range 2 {
+			unix.Dup3(null, fd, unix.O_CLOEXEC) //nolint:errcheck // then it stays open
+		}
+		unix.Close(null) // nothing was written
+	}
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= 2 {
+			continue
+		}
+		// All that this program opens is closed on exec.
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd) // nothing was written
+		}
+	}
+}
+
 // forward passes on what was sent to wrap alone.
 func (j *job) forward(signals <-chan os.Signal, c *canary) {
+	hurried := false
 	for s := range signals {
 		sig := unix.Signal(s.(syscall.Signal))
-		if sig == unix.SIGCONT {
-			if stopped(j.pid) {
-				unix.Kill(j.pid, unix.SIGCONT) //nolint:errcheck // it may have ended
+		if j.isOver() {
+			if !hurried && ends[sig] {
+				hurried = true
+				close(j.hurry)
 			}
+			continue
+		}
+		if sig == unix.SIGPIPE {
+			// wrap's own: an agent that dies breaks the connection to
+			// it. Caught, so that it is an error of the write's only.
 			continue
 		}
 		// Each waits for the canary on its own, so that a burst of
 		// signals is not drawn out.
 		go func() {
 			if !c.saw(sig) {
-				unix.Kill(j.pid, sig) //nolint:errcheck // it may have ended
+				j.signal(sig)
 			}
 		}()
 	}
 }
 
-// settle is how long wrap waits, when the job stops, to be stopped by the same
-// terminal.
+// ends are the signals by which one asks a program to end.
+var ends = map[unix.Signal]bool{unix.SIGHUP: true, unix.SIGINT: true, unix.SIGQUIT: true, unix.SIGTERM: true}
+
+func (j *job) isOver() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.over
+}
+
+// signal sends the job a signal unless it has ended.
+func (j *job) signal(sig unix.Signal) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.over {
+		unix.Kill(j.pid, sig) //nolint:errcheck // it may have become another user's
+	}
+}
+
+// settle is how long wrap waits, when the job was stopped, to be stopped by the
+// same sender.
 const settle = 50 * time.Millisecond
 
-// wait waits for the end of the job. If the job stops and wrap does not (it
-// stopped itself, or somebody stopped it alone), wrap stops as well, so that
-// the shell sees what it would see without wrap.
+// wait waits for the end of the job. If the job stops, wrap stops as well and by
+// the same signal, so that the shell sees what it would see without wrap.
 func (j *job) wait() unix.WaitStatus {
 	for {
+		// Look first and wait for the rest of it below: once the job is
+		// reaped, its pid is free.
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PID, j.pid, &info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		j.mu.Lock()
 		var ws unix.WaitStatus
-		_, err := unix.Wait4(j.pid, &ws, unix.WUNTRACED, nil)
+		pid, err := unix.Wait4(j.pid, &ws, unix.WUNTRACED|unix.WNOHANG, nil)
+		j.over = err != nil || pid == j.pid && !ws.Stopped()
+		over := j.over
+		j.mu.Unlock()
 		switch {
-		case errors.Is(err, unix.EINTR):
 		case err != nil: // nobody else waits for it, so this does not happen
 			return unix.WaitStatus(1 << 8)
-		case ws.Stopped():
-			go func() {
-				time.Sleep(settle)
-				if stopped(j.pid) {
-					unix.Kill(os.Getpid(), unix.SIGSTOP) //nolint:errcheck // nothing better to do
-				}
-			}()
-		default:
+		case over:
 			return ws
+		case pid == j.pid:
+			go j.follow(ws.StopSignal())
 		}
+	}
+}
+
+// follow stops wrap after the job was stopped.
+func (j *job) follow(s syscall.Signal) {
+	if s != unix.SIGTSTP { // which wrap catches, so only this stops it
+		time.Sleep(settle)
+	}
+	if stopped(j.pid) {
+		stopBy(s)
 	}
 }
 
@@ -210,10 +285,12 @@ func Become(argv, env []string) error {
 	if err != nil {
 		return err
 	}
-	closed, ignored := inherited()
-	catchSignals(ignored)
+	was := inherit()
+	catchSignals(was.ignored)
+	runtime.LockOSThread()
+	setThreadMask(was.blocked)
 	for fd := range 3 {
-		if closed&(1<<fd) != 0 {
+		if was.closed&(1<<fd) != 0 {
 			unix.Close(fd) // it was closed to begin with
 		}
 	}

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gswarm/gswarm/control"
 	"github.com/gswarm/gswarm/rundir"
 )
@@ -42,6 +44,9 @@ func (w *wrap) rank() (Ending, error) {
 	w.adviseForm()
 	j, err := startJob(w.opts.Command, w.jobEnv())
 	if err != nil {
+		if w.dir != "" {
+			os.Remove(string(w.abs)) // goes only if nobody has put anything there
+		}
 		return Ending{}, err
 	}
 	var m *membership
@@ -51,7 +56,7 @@ func (w *wrap) rank() (Ending, error) {
 	ending := <-j.ended
 	nodes := 0
 	if m != nil {
-		nodes = m.leave(ending)
+		nodes = m.leave(ending, j.hurry)
 	}
 	closing := ""
 	if w.dir != "" && w.here.Rank == 0 && nodes > 0 {
@@ -107,6 +112,12 @@ func (w *wrap) adviseForm() {
 func followable(command []string) string {
 	base := filepath.Base(command[0])
 	switch base {
+	case "srun": // without an allocation, or wrap would stand in front of it
+		return "srun [its options] gswarm wrap -- PROGRAM"
+	case "salloc":
+		return "salloc [its options] gswarm wrap -- COMMAND"
+	case "sbatch":
+		return "put gswarm wrap -- before srun in the batch script"
 	case "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "mpirun.openmpi", "mpirun.mpich":
 		hosts := map[string]bool{
 			"-hostfile": true, "--hostfile": true, "-machinefile": true, "--machinefile": true, "-f": true,
@@ -132,6 +143,7 @@ type membership struct {
 	join   control.Join
 	pid    int
 
+	agent int              // the agent's process id
 	part  *membership      // the sampler of GPUs that the node's agent cannot see
 	ended chan rundir.Exit // the job's end, for the goroutine that holds the tie
 	left  chan int         // its answer: how many nodes took note, as far as is known
@@ -199,7 +211,10 @@ func (m *membership) hold() {
 			select {
 			case f := <-gone:
 				if f != nil && f.Note != "" {
-					m.w.note("%s", f.Note)
+					m.w.tell(f.Note)
+				}
+				if f != nil && f.Last {
+					awaitExit(m.agent, agentExit)
 				}
 				if f != nil {
 					nodes = max(nodes, f.Nodes)
@@ -222,12 +237,13 @@ func (m *membership) hold() {
 }
 
 // leave tells the agent how the job ended and returns on how many nodes that was
-// taken note of.
-func (m *membership) leave(e Ending) int {
+// taken note of. Whoever closes hurry wants it at once.
+func (m *membership) leave(e Ending, hurry <-chan struct{}) int {
 	m.ended <- e.Exit()
 	select {
 	case n := <-m.left:
 		return n
+	case <-hurry:
 	case <-time.After(lastFlush + agentStart):
 		m.w.note("nothing is recorded: the node's agent did not answer")
 	}
@@ -237,6 +253,28 @@ func (m *membership) leave(e Ending) int {
 // agentStart is how much longer than the flush the end of a very short job
 // waits for an agent that is just starting.
 const agentStart = 700 * time.Millisecond
+
+// agentExit is how long a node's last rank waits for the agent, which has said
+// that all is on disk, to be gone.
+const agentExit = 100 * time.Millisecond
+
+// awaitExit waits for the end of a process that is not our child. Slurm looks at
+// a step's cgroup when its last task has ended; where it finds a process it kills
+// it and looks again a second later, and srun waits.
+func awaitExit(pid int, patience time.Duration) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return // it is gone, or the kernel is older than 5.3
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	deadline := time.Now().Add(patience)
+	for left := patience; left > 0; left = time.Until(deadline) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, int(left.Milliseconds())+1); !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
 
 // connect returns a connection on which the agent has answered, starting an
 // agent where none is. Of all ranks of a node the one that wins the election
@@ -292,6 +330,7 @@ func (m *membership) tryJoin() (*control.LocalConn, error) {
 		return nil, err
 	}
 	c.SetDeadline(time.Time{}) //nolint:errcheck // likewise
+	m.agent = msg.Joined.AgentPID
 	if !msg.Joined.Covered && m.cfg.Part == "" && m.part == nil {
 		m.startPart()
 	}
@@ -303,8 +342,11 @@ func (m *membership) tryJoin() (*control.LocalConn, error) {
 func (m *membership) startPart() {
 	cfg := m.cfg
 	cfg.Part = partName(m.join.GPUs)
+	// How many of the node's ranks share these GPUs is not known.
+	join := m.join
+	join.LocalSize = 0
 	part := &membership{
-		w: m.w, socket: control.SocketName(cfg.Run.ID, cfg.Part), pid: m.pid, cfg: cfg, join: m.join,
+		w: m.w, socket: control.SocketName(cfg.Run.ID, cfg.Part), pid: m.pid, cfg: cfg, join: join,
 		ended: make(chan rundir.Exit, 1), left: make(chan int, 1),
 	}
 	m.part = part

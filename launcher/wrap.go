@@ -9,21 +9,28 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gswarm/gswarm/control"
 	"github.com/gswarm/gswarm/redact"
 	"github.com/gswarm/gswarm/rundir"
 )
 
-// runVar is in the environment of a wrapped job and holds the run's directory:
-// a wrap inside it starts no sampler. It is no secret.
+// runVar is in the environment of a wrapped job and holds the scheduler's job
+// and the run's directory: a wrap inside it starts no sampler. It is no secret.
+//
+// The job stands there because sbatch and salloc hand the environment on: a job
+// that is submitted from within a wrapped one is a run of its own.
 const runVar = "GSWARM_X_RUN"
 
 // GPUNodes is the pattern of the device nodes of NVIDIA's driver.
@@ -54,6 +61,8 @@ type Options struct {
 	Config map[string]string
 	// GPUNodes is the pattern of the GPUs' device nodes.
 	GPUNodes string
+	// GPU is what the agents are told of the GPUs.
+	GPU control.GPUConfig
 	// NVML, SkewOffset and SkewPPM are handed to the agents, for tests.
 	NVML       string
 	SkewOffset time.Duration
@@ -80,13 +89,22 @@ func (p Process) Getenv(name string) string {
 }
 
 // Nested returns the run that this process is part of already, "" for none.
-func (p Process) Nested() string { return p.Getenv(runVar) }
+func (p Process) Nested() string {
+	job, dir, _ := strings.Cut(p.Getenv(runVar), ":")
+	if job != p.job() {
+		return ""
+	}
+	return dir
+}
+
+// job is the scheduler's job, the first of a heterogeneous one.
+func (p Process) job() string { return first(p.Getenv("SLURM_HET_JOB_ID"), p.Getenv("SLURM_JOB_ID")) }
 
 // Wrap runs the command and samples around it. It returns how the command
 // ended; the caller ends likewise by EndAs. An error means that the command was
 // not run.
 func Wrap(opts Options, p Process) (Ending, error) {
-	here := Detect(p.Getenv, p.Host, parentID(), p.Now)
+	here := Detect(p.Getenv, p.Host, lookAround("/proc", os.Getpid()), p.Now)
 	w := &wrap{opts: opts, p: p, here: here, begin: p.Now, notes: opts.Notes}
 	if here.Position == Front {
 		return w.front()
@@ -105,6 +123,7 @@ type wrap struct {
 
 	mu    sync.Mutex
 	notes []string
+	told  string // what the node's agent wants said
 }
 
 // note keeps a line for the end: nothing is printed into the job's output while
@@ -113,12 +132,23 @@ func (w *wrap) note(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	line := fmt.Sprintf(format, args...)
-	for _, n := range w.notes {
-		if n == line {
-			return
-		}
+	if !slices.Contains(w.notes, line) {
+		w.notes = append(w.notes, line)
 	}
-	w.notes = append(w.notes, line)
+}
+
+// said returns the notes so far.
+func (w *wrap) said() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.notes)
+}
+
+// tell keeps what the node's agent wants said.
+func (w *wrap) tell(note string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told = note
 }
 
 // lost is a note of something that was not recorded. Under --strict it is an
@@ -133,18 +163,52 @@ func (w *wrap) lost(err error) error {
 
 // say prints the notes and the closing line.
 func (w *wrap) say(closing string) {
+	var b strings.Builder
+	// What every rank of a node finds out is said once on it; what its agent
+	// has to say, the agent has told one rank only.
+	if w.here.Position != Behind || w.here.LocalRank == 0 {
+		for _, n := range w.said() {
+			fmt.Fprintf(&b, "gswarm: %s\n", n)
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var b strings.Builder
-	for _, n := range w.notes {
-		fmt.Fprintf(&b, "gswarm: %s\n", n)
+	if w.told != "" {
+		fmt.Fprintf(&b, "gswarm: %s\n", w.told)
 	}
 	if closing != "" && !w.opts.Quiet {
 		fmt.Fprintf(&b, "gswarm: %s\n", closing)
 	}
-	if b.Len() > 0 {
+	if b.Len() > 0 && writable(w.p.Stderr) {
 		io.WriteString(w.p.Stderr, b.String()) //nolint:errcheck // stderr may be closed
 	}
+}
+
+// writable reports whether something can be written now. The job's stderr may be
+// a pipe that nobody empties, or a terminal that is held: that must not keep wrap
+// when the job has ended.
+func writable(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	if !ok {
+		return true
+	}
+	// Not by Fd, which would make the description blocking for all who
+	// share it.
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return true // closed: the write says so
+	}
+	const patience = time.Second
+	n := 0
+	err = raw.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		for again := true; again; {
+			var err error
+			n, err = unix.Poll(fds, int(patience.Milliseconds()))
+			again = errors.Is(err, unix.EINTR)
+		}
+	})
+	return err != nil || n > 0
 }
 
 // closing is the line that names the dataset and what to do with it.
@@ -185,30 +249,12 @@ func (w *wrap) agentConfig(run rundir.Run) control.AgentConfig {
 	return control.AgentConfig{
 		Dir: w.abs, Run: run, Node: w.here.Node, Ports: w.opts.Ports, JobVar: w.here.Job,
 		Interval: w.opts.Interval, Tile: w.opts.Tile, Sync: w.opts.Sync,
-		GPUNodes: w.opts.GPUNodes, NVML: w.opts.NVML, SkewOffset: w.opts.SkewOffset, SkewPPM: w.opts.SkewPPM,
+		GPUNodes: w.opts.GPUNodes, GPU: w.opts.GPU, NVML: w.opts.NVML, SkewOffset: w.opts.SkewOffset, SkewPPM: w.opts.SkewPPM,
 	}
 }
 
 // jobEnv is the job's environment: wrap's own, and the mark that a wrap inside
 // it sees.
 func (w *wrap) jobEnv() []string {
-	return append(append([]string(nil), w.p.Env...), runVar+"="+string(w.abs))
-}
-
-// parentID names the parent process so that its children agree on it and no
-// later process gets the same name.
-func parentID() string {
-	ppid := os.Getppid()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", ppid))
-	if err != nil {
-		return strconv.Itoa(ppid)
-	}
-	// The start time is field 22; fields are counted after the name.
-	rest := string(b)
-	if i := strings.LastIndexByte(rest, ')'); i >= 0 {
-		if fields := strings.Fields(rest[i+1:]); len(fields) > 19 {
-			return fmt.Sprintf("%d-%s", ppid, fields[19])
-		}
-	}
-	return strconv.Itoa(ppid)
+	return append(append([]string(nil), w.p.Env...), runVar+"="+w.p.job()+":"+string(w.abs))
 }

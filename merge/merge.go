@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"sort"
 	"strings"
@@ -57,6 +58,7 @@ const (
 	NoClock       Code = "no_clock"        // nothing ties its clock to the reference
 	Running       Code = "running"         // the run still goes on
 	NameClash     Code = "name_clash"      // two directories claim to be one node
+	RunCut        Code = "run_cut"         // wrap in front was killed before the job's end
 	RunUnreadable Code = "run_unreadable"  // run.yaml is missing or damaged
 	NodeUnread    Code = "node_unreadable" // a node's directory cannot be read
 )
@@ -214,6 +216,12 @@ func (m *merger) readRun() error {
 		for _, n := range alive {
 			m.miss(Running, n, "its agent still writes; this is what was there at the time")
 		}
+	} else {
+		if m.run.Scheduler.Position == "front" && m.run.End == nil {
+			m.miss(RunCut, "", "run.yaml has no end: wrap was killed, and how the job ended is not known")
+		}
+		// A head that was killed could not remove its key.
+		os.Remove(m.dir.HeadFile()) //nolint:errcheck // it is hardly ever there, and opens nothing
 	}
 	return nil
 }

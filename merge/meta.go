@@ -26,9 +26,12 @@ type Meta struct {
 	Reference ReferenceMeta `yaml:"reference" json:"reference"`
 	TileNS    int64         `yaml:"tile_ns" json:"tile_ns"`
 	Nodes     []NodeMeta    `yaml:"nodes" json:"nodes"`
-	Missing   []Missing     `yaml:"missing,omitempty" json:"missing,omitempty"`
-	Notes     []string      `yaml:"notes,omitempty" json:"notes,omitempty"`
-	Files     []FileMeta    `yaml:"files" json:"files"`
+	// Loops are the contradictions that show only where exchanges of several
+	// nodes meet, and who may be at fault.
+	Loops   []clock.Contradiction `yaml:"clock_loops,omitempty" json:"clock_loops,omitempty"`
+	Missing []Missing             `yaml:"missing,omitempty" json:"missing,omitempty"`
+	Notes   []string              `yaml:"notes,omitempty" json:"notes,omitempty"`
+	Files   []FileMeta            `yaml:"files" json:"files"`
 }
 
 // ReferenceMeta is the clock that the timeline is relative to.
@@ -67,7 +70,7 @@ func (m *merger) meta(files []FileMeta) Meta {
 	meta := Meta{
 		Format:    table.Version,
 		Reference: ReferenceMeta{Node: m.result.Reference, Anchor: m.result.Anchor, Chosen: m.chosen},
-		TileNS:    m.tile, Missing: m.missing, Notes: m.notes, Files: files,
+		TileNS:    m.tile, Loops: m.result.Loops(), Missing: m.missing, Notes: m.notes, Files: files,
 	}
 	for _, n := range m.nodes {
 		sampler := ""

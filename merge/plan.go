@@ -129,7 +129,7 @@ func (m *merger) place(t *table.Table, p piece) piece {
 	p.first, p.last = min(int64(lo), int64(hi)), max(int64(lo), int64(hi))
 	mid, _, _ := p.node.model.At(p.TMin + (p.TMax-p.TMin)/2)
 	p.tile = floorDiv(int64(mid), m.tile)
-	if _, ok := wallStamped[t.Name]; ok {
+	if t.Foreign.Column != "" {
 		p.first, p.last = p.first-fetched, p.last+fetched
 	}
 	return p

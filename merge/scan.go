@@ -55,11 +55,6 @@ func (m *merger) scan() error {
 	}
 	m.settleNames()
 	m.numberGPUs()
-	for _, n := range m.nodes {
-		if err := m.evidence(n); err != nil {
-			return err
-		}
-	}
 	for _, want := range m.run.Nodes {
 		want = rundir.CleanName(want)
 		if !slices.ContainsFunc(m.nodes, func(n *node) bool { return n.machine == want || n.dir == want }) {
@@ -153,12 +148,24 @@ func (m *merger) fit() error {
 	if !slices.ContainsFunc(m.nodes, func(n *node) bool { return n.rows > 0 }) {
 		return fmt.Errorf("merging %s: %w: no node left a row", m.dir, ErrNoData)
 	}
-	in := m.reference()
-	in.Nodes = m.clockEvidence()
-	m.result = clock.Fit(in)
+	reference, anchor, err := m.reference()
+	if err != nil {
+		return err
+	}
+	f := clock.NewFitter(reference, anchor)
+	for from := 0; from < len(m.nodes); { // a node's samplers follow each other
+		to := from + 1
+		for to < len(m.nodes) && m.nodes[to].machine == m.nodes[from].machine {
+			to++
+		}
+		if err := m.addEvidence(f, m.nodes[from:to]); err != nil {
+			return err
+		}
+		from = to
+	}
+	m.result = f.Fit()
 	latest := clock.ClusterTime(math.MinInt64)
 	for _, n := range m.nodes {
-		n.exchanges, n.brackets = nil, nil
 		n.model = m.result.Model(n.machine)
 		if n.rows == 0 {
 			m.miss(NodeEmpty, n.name, "its directory holds no row")
@@ -178,22 +185,24 @@ func (m *merger) fit() error {
 	return nil
 }
 
-// clockEvidence gathers what is known of each node's clock. The samplers of a
-// node share it; the evidence is that of the first one that has any.
-func (m *merger) clockEvidence() []clock.NodeEvidence {
-	var all []clock.NodeEvidence
-	for _, n := range m.nodes { // in order of their names, so a node's samplers follow each other
+// addEvidence gives the fitter what is known of one node's clock, a node at a
+// time: it keeps a few facts of each burst, and the exchanges of a large run are
+// larger than all else here. The node's samplers share its clock; the evidence
+// is that of the first one that has any.
+func (m *merger) addEvidence(f *clock.Fitter, samplers []*node) error {
+	var ev clock.NodeEvidence
+	for _, n := range samplers {
 		if n.rows == 0 {
 			continue
 		}
-		last := len(all) - 1
-		if last < 0 || all[last].Node != n.machine {
-			all = append(all, clock.NodeEvidence{
-				Node: n.machine, Exchanges: n.exchanges, Brackets: n.brackets, First: n.first, Last: n.last,
-			})
-			continue
+		if !m.chosen { // else the choice of the reference has read it
+			if err := m.evidence(n); err != nil {
+				return err
+			}
 		}
-		ev := &all[last]
+		if ev.Node == "" {
+			ev.Node, ev.First, ev.Last = n.machine, n.first, n.last
+		}
 		ev.First, ev.Last = min(ev.First, n.first), max(ev.Last, n.last)
 		if len(ev.Exchanges) == 0 {
 			ev.Exchanges = n.exchanges
@@ -201,19 +210,26 @@ func (m *merger) clockEvidence() []clock.NodeEvidence {
 		if len(ev.Brackets) == 0 {
 			ev.Brackets = n.brackets
 		}
+		n.exchanges, n.brackets = nil, nil
 	}
-	return all
+	if ev.Node != "" {
+		f.Add(ev)
+	}
+	return nil
 }
 
 // reference returns the run's reference, or the best one where the run was
 // killed before it named one: the node that the others asked most.
-func (m *merger) reference() clock.Input {
+func (m *merger) reference() (string, clock.Anchor, error) {
 	if r := m.run.Reference; r != nil && r.Node != "" {
-		return clock.Input{Reference: rundir.NodeOf(r.Node), Anchor: r.Anchor}
+		return rundir.NodeOf(r.Node), r.Anchor, nil
 	}
 	m.chosen = true
 	asked := make(map[string]int)
 	for _, n := range m.nodes {
+		if err := m.evidence(n); err != nil {
+			return "", clock.Anchor{}, err
+		}
 		for _, x := range n.exchanges {
 			asked[x.Peer]++
 		}
@@ -225,12 +241,9 @@ func (m *merger) reference() clock.Input {
 		}
 	}
 	if best == nil {
-		return clock.Input{}
+		return "", clock.Anchor{}, nil
 	}
-	b := best.brackets[0]
-	return clock.Input{Reference: best.machine, Anchor: clock.Anchor{
-		Raw: b.Raw0 + (b.Raw1-b.Raw0)/2, Realtime: b.Realtime, Width: int64(b.Raw1 - b.Raw0),
-	}}
+	return best.machine, clock.AnchorOf(best.brackets[0]), nil
 }
 
 // judge finds the stretches in which a node's agent was dead, and writes them

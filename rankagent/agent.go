@@ -58,10 +58,14 @@ const (
 	flushEvery = time.Second
 	// extendEvery is how often open absences are written again.
 	extendEvery = time.Minute
-	// sourcePatience is how long the end waits for a reading under way.
-	sourcePatience = 60 * time.Millisecond
+	// sourcePatience is how long the end waits for readings under way and for
+	// the last readings of counters.
+	sourcePatience = 120 * time.Millisecond
 	// joinPatience is how long an agent waits for the first wrap.
 	joinPatience = 10 * time.Second
+	// worthSaying is how long a run must be for a node that did not find its
+	// head in that time to be named on the terminal; merge always names it.
+	worthSaying = 2 * time.Second
 	// sync intervals by filesystem, unless the user chose one.
 	syncLocal, syncShared = time.Second, 30 * time.Second
 )
@@ -85,6 +89,7 @@ type agent struct {
 	meta    rundir.NodeMeta
 	note    string // what the user ought to know at the end
 
+	pause   *pause
 	ready   chan struct{} // closed when every opener has been heard
 	flushed chan chan struct{}
 	// lastWatch is when the sampler table was last written; the loop's.
@@ -151,16 +156,17 @@ func (a *agent) open() error {
 	a.meta = rundir.NodeMeta{
 		Version: a.Version, RunID: a.cfg.Run.ID, Node: name, Host: a.Host, Machine: a.Machine, Part: a.cfg.Part,
 		Begin: time.Unix(0, bracket.Realtime).UTC(), BeginRaw: bracket.Raw0,
-		Interval: a.cfg.Interval, Sync: every, FSType: fsType,
+		Interval: a.cfg.Interval, Sync: every, SyncPhase: phase(name, every), FSType: fsType, Shared: shared,
 		GPUCounts: rundir.GPUCounts{Visible: -1, Job: -1, Node: -1},
 	}
 	if err := rundir.WriteNodeMeta(a.cfg.Dir, name, &a.meta); err != nil {
 		return err
 	}
-	a.w, err = openWriter(a.cfg.Dir, name, shard.SpoolMeta{
-		Node: name, Program: a.Version, BootID: a.BootID, Tile: a.cfg.Tile,
-	}, every, a.clock, a.c)
-	if err != nil {
+	a.w = &writer{
+		dir: a.cfg.Dir, node: name, clock: a.clock, c: a.c, restore: a.writeMeta,
+		meta: shard.SpoolMeta{Node: name, Program: a.Version, BootID: a.BootID, Tile: a.cfg.Tile},
+	}
+	if err := openWriter(a.w, every); err != nil {
 		return err
 	}
 	a.c.event(bracket.Raw0, "agent_start", -1, -1, map[string]any{"pid": a.pid, "version": a.Version, "part": a.cfg.Part})
@@ -175,6 +181,7 @@ func (a *agent) sample(ctx context.Context, term <-chan os.Signal) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	base := timebase{clock: a.clock, offset: a.cluster.offset}
+	a.pause = newPause(ctx)
 	a.startSources(ctx, base)
 	a.cluster.start(ctx)
 	if !a.attached() {
@@ -190,11 +197,12 @@ func (a *agent) sample(ctx context.Context, term <-chan os.Signal) error {
 	a.watch(end)
 	a.c.extendAbsences(end)
 	a.c.event(end, "agent_end", -1, -1, map[string]string{"reason": reason})
-	err := a.w.end(reason)
-	a.meta.End = &rundir.NodeEnd{Time: a.realtime(), Reason: reason}
-	if merr := a.writeMeta(); err == nil {
-		err = merr
-	}
+	err := a.w.end(reason, func() error {
+		a.mu.Lock()
+		a.meta.End = &rundir.NodeEnd{Time: a.realtime(), Reason: reason}
+		a.mu.Unlock()
+		return a.writeMeta()
+	})
 	a.cluster.leave(a.members.ranks(), a.lastNote())
 	close(a.ended)
 	// Whoever waits for Flushed gets it before the process is gone.
@@ -226,9 +234,11 @@ func (a *agent) loop(ctx context.Context, base timebase, term <-chan os.Signal) 
 				dying = true
 				a.c.event(a.clock.Now(), "sigterm", -1, -1, nil)
 			}
-			a.w.syncAt = 0
 		case answer = <-a.flushed:
 		case <-ticker.C:
+			if a.pause.held() {
+				continue
+			}
 		}
 		now := a.clock.Now()
 		if now-last >= clock.NodeTime(flushEvery)/2 {
@@ -240,10 +250,7 @@ func (a *agent) loop(ctx context.Context, base timebase, term <-chan os.Signal) 
 			extend = now
 			a.c.extendAbsences(now)
 		}
-		a.w.flush()
-		if answer != nil {
-			close(answer)
-		}
+		a.w.flush(answer, dying)
 		if t := a.tileOf(base); t != tile {
 			tile = t
 			a.w.rotate()
@@ -266,7 +273,7 @@ func (a *agent) startSources(ctx context.Context, base timebase) {
 		opening.Add(1)
 		go func() {
 			defer opening.Done()
-			out := &reading{c: a.c}
+			out := &reading{c: a.c, tick: noTick}
 			opened, err := o.Open(out)
 			out.deliver()
 			if err != nil {
@@ -286,6 +293,7 @@ func (a *agent) startSources(ctx context.Context, base timebase) {
 			}
 			for _, src := range opened.Sources {
 				r := newRunner(src, base, a.cfg.Interval, a.c)
+				r.pause = a.pause
 				a.runners = append(a.runners, r)
 				go r.run(ctx)
 			}
@@ -331,6 +339,7 @@ func (a *agent) bracket() {
 		a.c.setAbsent(table.ClockBracket, "", "", SourceError, err.Error())
 		return
 	}
+	b.Clocksource = clocksource()
 	a.cluster.recordBracket(b)
 }
 
@@ -343,6 +352,7 @@ func (a *agent) watch(now clock.NodeTime) {
 	begin := a.watched(now)
 	var all stats
 	for _, r := range runners {
+		r.slow(now)
 		s := r.take()
 		all.due += s.due
 		all.done += s.done
@@ -358,8 +368,8 @@ func (a *agent) watch(now clock.NodeTime) {
 	row.Int(table.SamAgentCPU, cpu)
 	row.Int(table.SamAgentRSS, rss)
 	row.Int(table.SamSpoolBytes, a.w.bytes())
-	row.Int(table.SamDroppedRows, a.w.dropped())
-	a.c.add(b)
+	row.Int(table.SamDroppedRows, a.w.rowsDropped())
+	a.c.add(b, noTick)
 }
 
 // watched returns when watch was last called and notes that it is now.
@@ -418,7 +428,14 @@ func (a *agent) lastNote() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.note == "" {
-		if n := a.w.dropped(); n > 0 {
+		if missing := a.cluster.unheard(); len(missing) > 0 && a.clock.Now()-a.meta.BeginRaw > clock.NodeTime(worthSaying) {
+			more := ""
+			if n := len(missing) - 1; n > 0 {
+				more = fmt.Sprintf(" and %d more", n)
+			}
+			return fmt.Sprintf("node %s%s found no head: what is recorded there is not aligned", missing[0], more)
+		}
+		if n := a.w.rowsDropped(); n > 0 {
 			return fmt.Sprintf("%d rows of node %s could not be written", n, a.node)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,9 +34,9 @@ type cluster struct {
 	// stopped gets the reason when the head ends the run.
 	stopped chan string
 
-	anchorOffset atomic.Int64 // reference minus reference's raw, once known
-	loop         atomic.Pointer[probe.Loop]
-	fallback     int64 // this node's wall clock minus its raw clock
+	anchorOffset atomic.Int64               // reference minus reference's raw, once known
+	loop         atomic.Pointer[probe.Loop] // to the reference's clock
+	fallback     int64                      // this node's wall clock minus its raw clock
 	leading      atomic.Bool
 	lost         atomic.Bool
 
@@ -46,8 +45,7 @@ type cluster struct {
 	head      *control.Head
 	responder *probe.Responder
 	conn      *control.Conn
-	endLoop   context.CancelFunc
-	loopDone  chan struct{}
+	clocks    clocks
 }
 
 func newCluster(a *agent) *cluster {
@@ -76,10 +74,31 @@ func (c *cluster) start(ctx context.Context) {
 	switch {
 	case c.a.cfg.Part != "":
 		// The node's first sampler ties the clock that both share.
+	case c.a.cfg.Head != nil && len(c.a.cfg.Head.Addrs) == 0:
+		go c.watchRun(ctx)
 	case c.a.cfg.Head != nil:
 		go c.follow(ctx, func() (control.Endpoint, error) { return *c.a.cfg.Head, nil }) //nolint:unparam // one of two ways to find it
 	case !c.a.cfg.SingleNode:
 		go c.follow(ctx, func() (control.Endpoint, error) { return control.Published(c.a.cfg.Dir) })
+	}
+}
+
+// watchRun waits for the end of a run whose head could open no port: it writes
+// the end into run.yaml.
+func (c *cluster) watchRun(ctx context.Context) {
+	const every = 500 * time.Millisecond
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		if r, err := rundir.ReadRun(c.a.cfg.Dir); err == nil && r.End != nil {
+			c.stopped <- "job ended"
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
 	}
 }
 
@@ -133,9 +152,9 @@ func (c *cluster) followOnce(ctx context.Context, e control.Endpoint) error {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.Send(control.Message{Hello: &control.Hello{
-		Node: c.a.node, Host: c.a.Host, Machine: c.a.Machine, PID: c.a.pid, Version: c.a.Version,
-	}}); err != nil {
+	hello := control.Hello{Node: c.a.node, Host: c.a.Host, Machine: c.a.Machine, PID: c.a.pid, Version: c.a.Version}
+	hello.ClockPort, hello.ClockAddrs = c.answer(e)
+	if err := conn.Send(control.Message{Hello: &hello}); err != nil {
 		return err
 	}
 	conn.SetDeadline(time.Now().Add(5 * time.Second)) //nolint:errcheck,forbidigo // a socket's deadline
@@ -147,9 +166,8 @@ func (c *cluster) followOnce(ctx context.Context, e control.Endpoint) error {
 		return errors.New("the head did not answer as a head does")
 	}
 	conn.SetDeadline(time.Time{}) //nolint:errcheck // a failed deadline shows in the read
-	if err := c.beginClock(ctx, e, *m.Welcome); err != nil {
-		c.a.c.setAbsent(table.ClockExchange, "", m.Welcome.Reference.Node, SourceError, err.Error())
-	}
+	w := *m.Welcome
+	c.exchange(ctx, e, w, w.Clock)
 	c.a.c.event(c.a.clock.Now(), "head_found", -1, -1, map[string]string{"head": m.Welcome.Reference.Node, "address": conn.RemoteAddr().String()})
 	c.mu.Lock()
 	c.conn = conn
@@ -174,6 +192,9 @@ func (c *cluster) followOnce(ctx context.Context, e control.Endpoint) error {
 			}
 			return nil
 		}
+		if m.Clock != nil {
+			c.exchange(ctx, e, w, *m.Clock)
+		}
 		if m.Stop != nil {
 			select {
 			case c.stopped <- m.Stop.Reason:
@@ -185,49 +206,12 @@ func (c *cluster) followOnce(ctx context.Context, e control.Endpoint) error {
 	}
 }
 
-// beginClock starts the exchanges with the head's clock, once.
-func (c *cluster) beginClock(ctx context.Context, e control.Endpoint, w control.Welcome) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.endLoop != nil {
-		c.endLoop()
-		<-c.loopDone
-	}
-	addrs := make([]netip.AddrPort, 0, len(e.Addrs))
-	for _, a := range e.Addrs {
-		addrs = append(addrs, netip.AddrPortFrom(a, uint16(w.ClockPort)))
-	}
-	prober, err := probe.New(probe.Config{
-		Addrs: addrs, Key: e.Key[:], Run: e.RunID, Node: c.a.node, Peer: w.Reference.Node, Source: c.a.clock,
-	})
-	if err != nil {
-		return err
-	}
-	c.anchorOffset.Store(w.Reference.Anchor.Realtime - int64(w.Reference.Anchor.Raw))
-	loop := probe.NewLoop(prober, probe.LoopConfig{
-		OnBurst: c.recordBurst, EndTimeout: endBurstPatience,
-		OnError: func(err error) {
-			c.a.c.setAbsent(table.ClockExchange, "", w.Reference.Node, SourceError, err.Error())
-		},
-	})
-	ctx, c.endLoop = context.WithCancel(context.WithoutCancel(ctx))
-	c.loopDone = make(chan struct{})
-	done := c.loopDone
-	go func() {
-		defer close(done)
-		defer prober.Close()
-		loop.Run(ctx)
-	}()
-	c.loop.Store(loop)
-	return nil
-}
-
 func (c *cluster) recordBurst(xs []clock.Exchange, before, after clock.Bracket) {
 	b := table.NewBatch(table.ClockExchange, len(xs))
 	for _, x := range xs {
 		rows.AppendExchange(b, x)
 	}
-	c.a.c.add(b)
+	c.a.c.add(b, noTick)
 	if len(xs) > 0 {
 		c.a.c.setPresent(table.ClockExchange, "", xs[0].Peer)
 	}
@@ -241,7 +225,7 @@ func (c *cluster) recordBurst(xs []clock.Exchange, before, after clock.Bracket) 
 func (c *cluster) recordBracket(k clock.Bracket) {
 	b := table.NewBatch(table.ClockBracket, 1)
 	rows.AppendBracket(b, k)
-	c.a.c.add(b)
+	c.a.c.add(b, noTick)
 }
 
 // lead makes this node the head and its clock the reference. Failing that, each
@@ -284,7 +268,7 @@ func (c *cluster) becomeHead() error {
 	key := control.NewKey()
 	c.responder, err = probe.Listen(probe.ResponderConfig{
 		Key: key[:], Run: c.run.ID, Node: c.a.node, Source: c.a.clock,
-		Ports: [2]int{int(c.a.cfg.Ports.Lo), int(c.a.cfg.Ports.Hi)}, PerSecond: control.HeadExchanges,
+		Ports: [2]int{int(c.a.cfg.Ports.Lo), int(c.a.cfg.Ports.Hi)}, PerSecond: control.AnswersPerSecond,
 	})
 	if err != nil {
 		return err
@@ -314,25 +298,29 @@ func (c *cluster) size() int {
 	return 1 + len(c.head.Agents())
 }
 
+// unheard lists the nodes of the run that this node, being the head, has heard
+// nothing of.
+func (c *cluster) unheard() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.head == nil {
+		return nil
+	}
+	heard := map[string]bool{c.a.node: true}
+	for _, a := range c.head.Agents() {
+		heard[a.Hello.Node] = true
+	}
+	var missing []string
+	for _, n := range c.run.Nodes {
+		if !heard[n] {
+			missing = append(missing, n)
+		}
+	}
+	return missing
+}
+
 // headLost reports whether a head that was there is gone.
 func (c *cluster) headLost() bool { return c.lost.Load() }
-
-// endBurst ends the exchanges with one last burst.
-func (c *cluster) endBurst() {
-	c.mu.Lock()
-	end, done := c.endLoop, c.loopDone
-	c.mu.Unlock()
-	if end == nil {
-		return
-	}
-	end()
-	t := time.NewTimer(2 * endBurstPatience)
-	defer t.Stop()
-	select {
-	case <-done:
-	case <-t.C:
-	}
-}
 
 // leave says goodbye: to the head, or, as the head, by writing how the run
 // ended. All else is on disk by now.
@@ -342,6 +330,7 @@ func (c *cluster) leave(ranks []rundir.Rank, note string) {
 	if c.conn != nil {
 		c.conn.Send(control.Message{Bye: &control.Bye{Ranks: ranks, Note: note}}) //nolint:errcheck // the head may be gone
 	}
+	c.clocks.close()
 	if !c.leading.Load() || c.run.Reference == nil {
 		return
 	}

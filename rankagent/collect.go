@@ -8,18 +8,13 @@ import (
 	"github.com/gswarm/gswarm/table"
 )
 
-// maxPending is how many rows of one table wait in memory when the disk takes
-// none. At the default rates it is some minutes; what comes after it is counted
-// and dropped, so that the agent never grows into the job's memory.
-const maxPending = 50_000
-
 // collector holds what the sources have delivered and the spool has not taken
 // yet. Sources add whole readings; the writer takes all at once.
 type collector struct {
 	clock clock.Source
 
 	mu      sync.Mutex
-	pending map[*table.Table]*table.Batch
+	pending map[*table.Table]*backlog
 	spare   map[*table.Table]*table.Batch
 	dropped int64
 	absent  map[absenceKey]*absence
@@ -38,35 +33,41 @@ type absence struct {
 func newCollector(c clock.Source) *collector {
 	return &collector{
 		clock:   c,
-		pending: map[*table.Table]*table.Batch{},
+		pending: map[*table.Table]*backlog{},
 		spare:   map[*table.Table]*table.Batch{},
 		absent:  map[absenceKey]*absence{},
 	}
 }
 
-// add appends b's rows; it keeps nothing of b.
-func (c *collector) add(b *table.Batch) {
+// add appends the rows of one tick; it keeps nothing of b.
+func (c *collector) add(b *table.Batch, tick int64) {
 	if b.Rows() == 0 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.batch(b.Table)
-	if p.Rows()+b.Rows() > maxPending {
-		c.dropped += int64(b.Rows())
-		return
-	}
-	p.AppendBatch(b)
+	c.backlog(b.Table).add(b, tick)
 }
 
-// batch returns the pending batch of t; the lock must be held.
-func (c *collector) batch(t *table.Table) *table.Batch {
+// backlog returns the backlog of t; the lock must be held.
+func (c *collector) backlog(t *table.Table) *backlog {
 	p := c.pending[t]
 	if p == nil {
-		p = table.NewBatch(t, 64)
+		p = newBacklog(t)
 		c.pending[t] = p
 	}
 	return p
+}
+
+// row appends one row of t, filled by fill; the lock must be held.
+func (c *collector) row(t *table.Table, fill func(table.Row)) {
+	p := c.backlog(t)
+	if p.rows.Rows() >= maxPending {
+		c.dropped++
+		return
+	}
+	fill(p.rows.Append())
+	p.mark(noTick)
 }
 
 // take hands over all pending rows, in the order of table.All, and starts
@@ -74,14 +75,21 @@ func (c *collector) batch(t *table.Table) *table.Batch {
 func (c *collector) take() []*table.Batch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pending, c.spare = c.spare, c.pending
 	var out []*table.Batch
 	for _, t := range table.All() {
-		if b := c.spare[t]; b != nil && b.Rows() > 0 {
-			out = append(out, b)
+		p := c.pending[t]
+		if p == nil {
+			continue
 		}
-		if b := c.pending[t]; b != nil {
-			b.Reset()
+		spare := c.spare[t]
+		if spare == nil {
+			spare = table.NewBatch(t, 64)
+		}
+		spare.Reset()
+		p.rows, c.spare[t] = spare, p.rows
+		p.ticks = p.ticks[:0]
+		if c.spare[t].Rows() > 0 {
+			out = append(out, c.spare[t])
 		}
 	}
 	return out
@@ -90,7 +98,11 @@ func (c *collector) take() []*table.Batch {
 func (c *collector) droppedRows() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.dropped
+	n := c.dropped
+	for _, p := range c.pending {
+		n += p.dropped
+	}
+	return n
 }
 
 // lose counts rows that nobody will write.
@@ -104,20 +116,21 @@ func (c *collector) lose(n int64) {
 func (c *collector) event(at clock.NodeTime, kind string, gpu, rank int, detail any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := c.batch(table.Event).Append()
-	r.Read(int64(at), int64(at))
-	r.String(table.EventKind, kind)
-	if gpu >= 0 {
-		r.Int(table.EventGPU, int64(gpu))
-	}
-	if rank >= 0 {
-		r.Int(table.EventRank, int64(rank))
-	}
-	if detail != nil {
-		if b, err := json.Marshal(detail); err == nil {
-			r.String(table.EventDetail, string(b))
+	c.row(table.Event, func(r table.Row) {
+		r.Read(int64(at), int64(at))
+		r.String(table.EventKind, kind)
+		if gpu >= 0 {
+			r.Int(table.EventGPU, int64(gpu))
 		}
-	}
+		if rank >= 0 {
+			r.Int(table.EventRank, int64(rank))
+		}
+		if detail != nil {
+			if b, err := json.Marshal(detail); err == nil {
+				r.String(table.EventDetail, string(b))
+			}
+		}
+	})
 }
 
 // setAbsent opens an interval of absence, or leaves the open one as it is.
@@ -153,11 +166,21 @@ func (c *collector) setPresent(t *table.Table, column, key string) {
 	}
 }
 
+// absentFor records that whole rows are missing between two instants.
+func (c *collector) absentFor(t *table.Table, key string, begin, end clock.NodeTime, reason Reason, detail string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writeAbsence(absenceKey{t.Name, "", key}, &absence{begin: begin, reason: reason, detail: detail}, end)
+}
+
 // extendAbsences writes a piece of every open interval, from where the last
 // piece ended to now.
 func (c *collector) extendAbsences(now clock.NodeTime) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.backlog(table.Absence).rows.Rows() > maxPending/4 {
+		return // the disk takes nothing; the next piece will be longer
+	}
 	for k, a := range c.absent {
 		c.writeAbsence(k, a, now)
 		a.begin = now
@@ -165,19 +188,20 @@ func (c *collector) extendAbsences(now clock.NodeTime) {
 }
 
 func (c *collector) writeAbsence(k absenceKey, a *absence, end clock.NodeTime) {
-	r := c.batch(table.Absence).Append()
-	r.Window(int64(a.begin), int64(end), int64(end))
-	r.String(table.AbsTable, k.table)
-	if k.column != "" {
-		r.String(table.AbsColumn, k.column)
-	}
-	if k.key != "" {
-		r.String(table.AbsKey, k.key)
-	}
-	r.String(table.AbsReason, string(a.reason))
-	if a.detail != "" {
-		r.String(table.AbsDetail, a.detail)
-	}
+	c.row(table.Absence, func(r table.Row) {
+		r.Window(int64(a.begin), int64(end), int64(end))
+		r.String(table.AbsTable, k.table)
+		if k.column != "" {
+			r.String(table.AbsColumn, k.column)
+		}
+		if k.key != "" {
+			r.String(table.AbsKey, k.key)
+		}
+		r.String(table.AbsReason, string(a.reason))
+		if a.detail != "" {
+			r.String(table.AbsDetail, a.detail)
+		}
+	})
 }
 
 // reading is the Out of one source: rows gather in batches of its own and go to
@@ -186,6 +210,8 @@ func (c *collector) writeAbsence(k absenceKey, a *absence, end clock.NodeTime) {
 type reading struct {
 	c       *collector
 	batches []*table.Batch
+	// tick is the number of the tick that is being read.
+	tick int64
 }
 
 func (o *reading) Now() clock.NodeTime { return o.c.clock.Now() }
@@ -211,12 +237,15 @@ func (o *reading) Event(at clock.NodeTime, kind string, gpu, rank int, detail an
 	o.c.event(at, kind, gpu, rank, detail)
 }
 
-// deliver moves the rows to the collector and returns how many there were.
+// deliver moves the rows to the collector and returns how many there were, less
+// those that tell of something that happened.
 func (o *reading) deliver() int {
 	n := 0
 	for _, b := range o.batches {
-		n += b.Rows()
-		o.c.add(b)
+		if !happens(b.Table) {
+			n += b.Rows()
+		}
+		o.c.add(b, o.tick)
 		b.Reset()
 	}
 	return n

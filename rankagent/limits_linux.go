@@ -5,6 +5,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -84,4 +85,14 @@ func usage() (cpu, rss int64) {
 		}
 	}
 	return cpu, pages * int64(os.Getpagesize())
+}
+
+// clocksource names the device by which the kernel counts time; empty where it
+// does not say.
+func clocksource() string {
+	b, err := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/control"
 	"github.com/gswarm/gswarm/rundir"
 )
@@ -51,24 +52,28 @@ func (m *members) serve(c *control.LocalConn) {
 		return
 	}
 	r := &rundir.Rank{Rank: join.Rank, LocalRank: join.LocalRank, Node: m.a.node}
+	event := m.a.c.event
+	if m.a.cfg.Part != "" { // the node's first sampler writes the ranks down
+		event = func(clock.NodeTime, string, int, int, any) {}
+	}
 	m.add(c, r, join)
 	for {
 		msg, err := c.Receive()
 		switch {
 		case err != nil: // killed
-			m.a.c.event(m.a.clock.Now(), "wrap_lost", -1, r.Rank, map[string]int{"pid": join.PID})
+			event(m.a.clock.Now(), "wrap_lost", -1, r.Rank, map[string]int{"pid": join.PID})
 			m.remove(c)
 			return
 		case msg.Started != nil:
 			m.mu.Lock()
 			r.PID = msg.Started.PID
 			m.mu.Unlock()
-			m.a.c.event(m.a.clock.Now(), "rank_start", -1, r.Rank, map[string]int{"pid": r.PID, "local_rank": r.LocalRank})
+			event(m.a.clock.Now(), "rank_start", -1, r.Rank, map[string]int{"pid": r.PID, "local_rank": r.LocalRank, "size": join.Size})
 		case msg.Exited != nil:
 			m.mu.Lock()
 			r.Exit = &msg.Exited.Exit
 			m.mu.Unlock()
-			m.a.c.event(m.a.clock.Now(), "rank_exit", -1, r.Rank, msg.Exited.Exit)
+			event(m.a.clock.Now(), "rank_exit", -1, r.Rank, msg.Exited.Exit)
 			last := m.remove(c)
 			note := m.a.settle(last)
 			c.Send(control.Message{Flushed: &control.Flushed{Last: last, Nodes: m.a.cluster.size(), Note: note}}) //nolint:errcheck // the wrap may have given up waiting
@@ -148,6 +153,9 @@ func (m *members) expectSomebody(patience time.Duration) {
 
 // ranks returns what is known of all ranks, past and present.
 func (m *members) ranks() []rundir.Rank {
+	if m.a.cfg.Part != "" {
+		return nil
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := append([]rundir.Rank(nil), m.past...)

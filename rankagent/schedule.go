@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,10 +24,10 @@ type timebase struct {
 	offset func() int64
 }
 
-// next returns how long to wait for the next tick of the interval, and the
-// number of that tick.
-func (t timebase) next(interval time.Duration) (wait time.Duration, tick int64) {
-	now := int64(t.clock.Now()) + t.offset()
+// next returns how long to wait for the next tick of the interval, which falls
+// phase after a multiple of it, and the number of that tick.
+func (t timebase) next(interval, phase time.Duration) (wait time.Duration, tick int64) {
+	now := int64(t.clock.Now()) + t.offset() - int64(phase)
 	tick = now/int64(interval) + 1
 	return time.Duration(tick*int64(interval) - now), tick
 }
@@ -40,9 +41,18 @@ func (t timebase) reference() clock.ClusterTime {
 type runner struct {
 	src      Source
 	interval time.Duration
+	phase    time.Duration
 	base     timebase
 	out      *reading
 	stopped  chan struct{}
+	// reading is when the reading under way began, 0 where none is.
+	reading atomic.Int64
+	pause   *pause
+	// stuck is set while a reading is reported as slow; the agent's loop's.
+	stuck bool
+	// feeds and lastRead are account's.
+	feeds    []feed
+	lastRead clock.NodeTime
 
 	mu    sync.Mutex
 	stats stats
@@ -61,7 +71,11 @@ func newRunner(src Source, base timebase, interval time.Duration, c *collector) 
 	if i := src.Interval(); i > 0 {
 		interval = i
 	}
-	return &runner{src: src, interval: interval, base: base, out: &reading{c: c}, stopped: make(chan struct{})}
+	r := &runner{src: src, interval: interval, base: base, out: &reading{c: c}, stopped: make(chan struct{})}
+	if p, ok := src.(Phased); ok {
+		r.phase = p.Phase() % interval
+	}
+	return r
 }
 
 // run reads until the context ends. A reading that takes longer than the
@@ -74,9 +88,13 @@ func (r *runner) run(ctx context.Context) {
 	<-timer.C
 	defer timer.Stop()
 	last := int64(-1)
-	r.read(0, 1) // the first reading does not wait: the job may be short
+	_, tick := r.base.next(r.interval, r.phase)
+	r.read(0, 1, tick-1) // the first reading does not wait: the job may be short
 	for {
-		wait, tick := r.base.next(r.interval)
+		if r.pause.wait(ctx) {
+			last = -1 // ticks that were held up are not missed
+		}
+		wait, tick := r.base.next(r.interval, r.phase)
 		if tick == last { // woken a little early
 			wait += r.interval
 			tick++
@@ -90,25 +108,45 @@ func (r *runner) run(ctx context.Context) {
 		woken := time.Now().Add(wait) //nolint:forbidigo // lateness of a timer against the timer's own clock
 		select {
 		case <-ctx.Done():
+			r.finish()
 			return
 		case <-timer.C:
 		}
-		r.read(max(0, time.Since(woken)), due) //nolint:forbidigo // as above
+		r.read(max(0, time.Since(woken)), due, tick) //nolint:forbidigo // as above
 	}
 }
 
-func (r *runner) read(late time.Duration, due int64) {
+func (r *runner) read(late time.Duration, due, tick int64) {
+	r.out.tick = tick
+	r.measure(r.src.Read, late, due)
+}
+
+// finish takes the last reading of a source that wants one.
+func (r *runner) finish() {
+	if f, ok := r.src.(Finisher); ok {
+		r.measure(f.Finish, 0, 0)
+	}
+}
+
+func (r *runner) measure(read func(Out) error, late time.Duration, due int64) {
 	begin, cpu := r.base.clock.Now(), threadCPU()
-	err := r.src.Read(r.out)
+	r.reading.Store(int64(begin))
+	err := read(r.out)
 	wall := time.Duration(r.base.clock.Now() - begin)
 	used := threadCPU() - cpu
+	r.reading.Store(0)
+	r.account(begin)
 	rows := r.out.deliver()
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := &r.stats
 	s.due += due
-	s.done++
+	if errors.Is(err, ErrSkipped) {
+		err = nil
+	} else {
+		s.done++
+	}
 	if late > r.interval/10 {
 		s.late++
 	}
@@ -120,6 +158,25 @@ func (r *runner) read(late time.Duration, due int64) {
 		s.lastErr = err
 		r.out.c.event(begin, "source_error", -1, -1, map[string]string{"source": r.src.Name(), "error": err.Error()})
 	}
+}
+
+// slowAfter is how long a reading may take before it is reported.
+const slowAfter = clock.NodeTime(5 * time.Second)
+
+// slow reports a reading that does not return, once, and when it has returned
+// after all.
+func (r *runner) slow(now clock.NodeTime) {
+	began := clock.NodeTime(r.reading.Load())
+	stuck := began != 0 && now-began > slowAfter
+	if stuck == r.stuck {
+		return
+	}
+	r.stuck = stuck
+	kind := "source_slow"
+	if !stuck {
+		kind = "source_back"
+	}
+	r.out.c.event(now, kind, -1, -1, map[string]string{"source": r.src.Name()})
 }
 
 // take returns the stats since the last call.

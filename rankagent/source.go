@@ -7,6 +7,7 @@
 package rankagent
 
 import (
+	"errors"
 	"time"
 
 	"github.com/gswarm/gswarm/clock"
@@ -29,6 +30,32 @@ type Source interface {
 	// Close is called once after the last Read has returned.
 	Close() error
 }
+
+// Phased is a Source whose ticks fall a set time after those that all nodes
+// share: sources that would be in each other's way are staggered by it.
+type Phased interface {
+	// Phase is less than the interval. It is asked once.
+	Phase() time.Duration
+}
+
+// Finisher is a Source that takes a last reading when the job is over, such as
+// counters whose total matters.
+type Finisher interface {
+	// Finish is called once, after the last Read and before Close. The agent
+	// does not wait long for it.
+	Finish(out Out) error
+}
+
+// Quiet is a Source that may have nothing to say for as long as it is read:
+// that it gives no rows is nothing to report.
+type Quiet interface {
+	// MayBeSilent only marks.
+	MayBeSilent()
+}
+
+// ErrSkipped is what Read returns where it left out a tick on purpose: the tick
+// was due and is not done.
+var ErrSkipped = errors.New("left out on purpose")
 
 // Out takes what a source has read. It is valid during Read only.
 type Out interface {

@@ -96,12 +96,14 @@ var (
 	// that an argument consists of.
 	whole = regexp.MustCompile(`^-{0,2}([A-Za-z_][A-Za-z0-9_.-]*)=`)
 
-	// named matches name=value and name: value with their quotes; groups:
-	// what stands before the value, the name, the value.
-	named = regexp.MustCompile(`(([A-Za-z_][A-Za-z0-9_.-]*)\\?["']?(?:\s*:\s*|\s?=\s?)\\?)("[^"]*"?|'[^']*'?|(?:Bearer|Basic|Token)\s+[^\s"']+|[^\s"'&;,]+)`)
-
-	// flagged matches a flag and its value in a line for a shell.
-	flagged = regexp.MustCompile(`(--?([A-Za-z][A-Za-z0-9_.-]*)\s+)("[^"]*"?|'[^']*'?|[^\s"'&;|-][^\s"'&;|]*)`)
+	// assigned matches a name and what stands between it and its value in
+	// name=value and name: value; flagged a flag and the space behind it in a
+	// line for a shell. Group 1 is the name. The values have expressions of
+	// their own, so that a line of names costs no more than its length.
+	assigned      = regexp.MustCompile(`([A-Za-z_][A-Za-z0-9_.-]*)\\?["']?(?:\s*:\s*|\s?=\s?)\\?`)
+	assignedValue = regexp.MustCompile(`^(?:"[^"]*"?|'[^']*'?|(?:Bearer|Basic|Token)\s+[^\s"']+|[^\s"'&;,]+)`)
+	flagged       = regexp.MustCompile(`--?([A-Za-z][A-Za-z0-9_.-]*)\s+`)
+	flaggedValue  = regexp.MustCompile(`^(?:"[^"]*"?|'[^']*'?|[^\s"'&;|-][^\s"'&;|]*)`)
 
 	// scheme matches a header's authentication.
 	scheme = regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+)([A-Za-z0-9._~+/=-]{8,})`)
@@ -140,15 +142,38 @@ var (
 	uuid = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`)
 )
 
-// text redacts the secrets within a text.
+// The lengths of the shortest of the keys that known matches, and of run.
+const (
+	shortestKey = 15
+	shortestRun = 32
+)
+
+// text redacts the secrets within a text. It looks for each kind only where it
+// can be: a command line may have thousands of arguments, and the job waits.
 func text(s string) string {
-	s = pem.ReplaceAllString(s, Mark)
-	s = userinfo.ReplaceAllString(s, "${1}"+Mark+"@")
-	s = scheme.ReplaceAllString(s, "${1}"+Mark)
-	s = loginHex.ReplaceAllString(s, "${1}"+Mark)
-	s = replaceNamed(named, s)
-	s = replaceNamed(flagged, s)
-	s = known.ReplaceAllString(s, Mark)
+	if strings.Contains(s, "-----BEGIN") {
+		s = pem.ReplaceAllString(s, Mark)
+	}
+	if strings.Contains(s, "://") {
+		s = userinfo.ReplaceAllString(s, "${1}"+Mark+"@")
+	}
+	spaced := strings.ContainsAny(s, " \t\n\r\f\v")
+	if spaced {
+		s = scheme.ReplaceAllString(s, "${1}"+Mark)
+		s = loginHex.ReplaceAllString(s, "${1}"+Mark)
+	}
+	if strings.ContainsAny(s, "=:") {
+		s = replaceNamed(s, assigned, assignedValue)
+	}
+	if spaced {
+		s = replaceNamed(s, flagged, flaggedValue)
+	}
+	if len(s) >= shortestKey {
+		s = known.ReplaceAllString(s, Mark)
+	}
+	if len(s) < shortestRun {
+		return s
+	}
 	return run.ReplaceAllStringFunc(s, func(r string) string {
 		if random(r) {
 			return Mark
@@ -157,26 +182,25 @@ func text(s string) string {
 	})
 }
 
-// replaceNamed replaces the values (group 3) of those matches whose name
-// (group 2) says secret. Matching goes on behind the name of those that do
-// not: their value may hold another pair.
-func replaceNamed(re *regexp.Regexp, s string) string {
+// replaceNamed replaces the values that follow names that say secret. It goes
+// on behind other names: their value may hold another pair.
+func replaceNamed(s string, names, values *regexp.Regexp) string {
 	var b strings.Builder
 	for {
-		m := re.FindStringSubmatchIndex(s)
+		m := names.FindStringSubmatchIndex(s)
 		if m == nil {
 			b.WriteString(s)
 			return b.String()
 		}
-		name, value := s[m[4]:m[5]], s[m[6]:m[7]]
-		switch {
-		case !Secret(name) || strings.HasPrefix(value, "//"): // key://host is no value
-			b.WriteString(s[:m[6]])
-			s = s[m[6]:]
-		default:
-			b.WriteString(s[:m[6]])
+		b.WriteString(s[:m[1]])
+		name := s[m[2]:m[3]]
+		s = s[m[1]:]
+		if !Secret(name) || strings.HasPrefix(s, "//") { // key://host is no value
+			continue
+		}
+		if value := values.FindString(s); value != "" {
 			b.WriteString(quoted(value))
-			s = s[m[7]:]
+			s = s[len(value):]
 		}
 	}
 }

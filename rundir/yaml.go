@@ -99,8 +99,14 @@ type NodeMeta struct {
 	Begin    time.Time      `yaml:"begin"`
 	BeginRaw clock.NodeTime `yaml:"begin_raw_ns"`
 	Interval time.Duration  `yaml:"interval"`
-	Sync     time.Duration  `yaml:"sync"`
-	FSType   string         `yaml:"filesystem,omitempty"`
+	// Sync is how often the spool is synced: as asked for, or by what the
+	// filesystem is. SyncPhase is this node's place within it, which spreads
+	// the nodes' syncs.
+	Sync      time.Duration `yaml:"sync"`
+	SyncPhase time.Duration `yaml:"sync_phase"`
+	FSType    string        `yaml:"filesystem,omitempty"`
+	// Shared says that other hosts may have the filesystem too.
+	Shared bool `yaml:"filesystem_shared"`
 	// GPUCounts says how many GPUs the run saw, the job was given and the
 	// node has; -1 where that is not known.
 	GPUCounts GPUCounts `yaml:"gpu_counts"`
@@ -207,18 +213,19 @@ func writeYAML(path string, from any) error {
 // WriteFile replaces a file so that a reader sees the old content or the new,
 // whatever happens in between: written beside it, synced, renamed.
 func WriteFile(path string, content []byte) (err error) {
-	// The process id keeps two writers apart; the prefix keeps readers away.
-	tmp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d.tmp", filepath.Base(path), os.Getpid()))
+	// A name of its own keeps two writers apart, on whatever nodes; the
+	// prefix keeps readers away.
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	tmp := f.Name()
 	defer func() {
 		if err != nil {
 			os.Remove(tmp)
 			err = fmt.Errorf("writing %s: %w", path, err)
 		}
 	}()
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, FileMode)
-	if err != nil {
-		return err
-	}
 	_, err = f.Write(content)
 	if serr := f.Sync(); err == nil && !ignorable(serr) {
 		err = serr

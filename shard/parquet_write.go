@@ -80,6 +80,15 @@ var parquetMagic = []byte("PAR1")
 // CreateParquet begins a Parquet file of t's rows. The metadata kv is kept in
 // the file beside gswarm's own.
 func CreateParquet(path string, t *table.Table, kv map[string]string) (*ParquetWriter, error) {
+	// The name does not end in .parquet, so no reader takes it for a file,
+	// and no two writers, of two hosts maybe, choose the same.
+	tmp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%016x.tmp", filepath.Base(path), rand.Uint64())) //nolint:gosec // a name, no secret
+	return createParquet(path, tmp, t, kv)
+}
+
+// createParquet is CreateParquet that writes to tmp meanwhile, which may be
+// path itself.
+func createParquet(path, tmp string, t *table.Table, kv map[string]string) (*ParquetWriter, error) {
 	described, err := arrowSchemaValue(t)
 	if err != nil {
 		return nil, err
@@ -88,14 +97,11 @@ func CreateParquet(path string, t *table.Table, kv map[string]string) (*ParquetW
 	for k, v := range kv {
 		own[k] = v
 	}
-	w := &ParquetWriter{path: path, table: t, kv: own, rows: table.NewBatch(t, 0), footer: footerWriter{table: t}}
+	w := &ParquetWriter{path: path, tmp: tmp, table: t, kv: own, rows: table.NewBatch(t, 0), footer: footerWriter{table: t}}
 	if w.enc, err = NewEncoder(); err != nil {
 		return nil, err
 	}
-	// The name does not end in .parquet, so no reader takes it for a file,
-	// and no two writers, of two hosts maybe, choose the same.
-	w.tmp = filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%016x.tmp", filepath.Base(path), rand.Uint64())) //nolint:gosec // a name, no secret
-	if w.f, err = os.OpenFile(w.tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+	if w.f, err = os.OpenFile(w.tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
 		w.enc.Release()
 		return nil, fmt.Errorf("creating %s: %w", path, err)
 	}
@@ -243,6 +249,9 @@ func (w *ParquetWriter) Close() (err error) {
 	if err := f.Close(); err != nil {
 		os.Remove(w.tmp)
 		return fmt.Errorf("closing %s: %w", w.path, err)
+	}
+	if w.tmp == w.path {
+		return nil
 	}
 	if err := os.Rename(w.tmp, w.path); err != nil {
 		os.Remove(w.tmp)

@@ -1,9 +1,11 @@
 package shard
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -54,7 +56,7 @@ func Seal(spoolPath string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := openSpool(spoolPath)
+	s, err := loadSpool(spoolPath)
 	if err != nil {
 		return nil, fmt.Errorf("sealing: %w", err)
 	}
@@ -90,6 +92,31 @@ func Seal(spoolPath string) ([]string, error) {
 		return nil, fmt.Errorf("sealing %s: removing it: %w", spoolPath, err)
 	}
 	return files, nil
+}
+
+// loadMax is the size up to which a spool is sealed from memory.
+const loadMax = 64 << 20
+
+// loadSpool is openSpool that keeps no file open where it can: while a node
+// seals it has its next spool open and the shard, and no third file.
+func loadSpool(path string) (*spool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening a spool: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err == nil && st.Size() > loadMax {
+		return openSpool(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening a spool: %w", err)
+	}
+	b := make([]byte, st.Size())
+	if _, err := io.ReadFull(f, b); err != nil {
+		return nil, fmt.Errorf("reading a spool: %w", err)
+	}
+	return scanSpool(path, bytes.NewReader(b), int64(len(b)))
 }
 
 // prepare finds out what the shards will hold. Frames that verify but do not
@@ -135,7 +162,9 @@ func undecodable(ref frameRef, err error) Loss {
 }
 
 func (s *spool) sealTable(path string, t *table.Table, set string) error {
-	w, err := CreateParquet(path, t, map[string]string{keySet: set})
+	// It gets its name at once: until the spool is gone nobody reads it, and a
+	// rename would be one more request to the filesystem's metadata.
+	w, err := createParquet(path, path, t, map[string]string{keySet: set})
 	if err != nil {
 		return err
 	}

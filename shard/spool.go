@@ -4,10 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/table"
@@ -241,10 +246,9 @@ func (s *Spool) Write(b *table.Batch) error {
 	return s.Flush()
 }
 
-// Flush writes all buffered frames with one write. If it fails, the frames that
-// did not get into the file are given up and counted by Dropped, the file is cut
-// back to its last whole frame, and the spool can be used on: once there is room
-// again, later rows are kept.
+// Flush writes all buffered frames with one write. If it fails, the file is cut
+// back to its last whole frame, and the frames that did not get into it stay
+// buffered: the next Flush tries them again, GiveUp lets them go.
 func (s *Spool) Flush() error {
 	s.cut()
 	if len(s.buf) == 0 {
@@ -254,28 +258,57 @@ func (s *Spool) Flush() error {
 	if err == nil && n < len(s.buf) {
 		err = errors.New("short write")
 	}
-	whole, lost := 0, uint64(0)
+	done, whole := 0, 0
 	for _, p := range s.frames {
-		switch {
-		case p.end <= n:
-			whole = p.end
-		default:
-			lost += uint64(p.rows)
-			if p.table != nil {
-				p.table.announced = false
-			}
+		if p.end > n {
+			break
 		}
+		done, whole = done+1, p.end
 	}
 	s.size += int64(whole)
-	s.buf, s.frames = s.buf[:0], s.frames[:0]
+	s.buf = append(s.buf[:0], s.buf[whole:]...)
+	s.frames = append(s.frames[:0], s.frames[done:]...)
+	for i := range s.frames {
+		s.frames[i].end -= whole
+	}
 	if err == nil {
 		return nil
 	}
-	s.dropped += lost
 	s.torn = int64(n - whole)
 	s.cut()
-	return fmt.Errorf("writing the spool %s (%d rows lost): %w", s.path, lost, err)
+	return fmt.Errorf("writing the spool %s (%d rows wait): %w", s.path, s.pendingRows(), err)
 }
+
+// GiveUp lets go of the frames that could not be written. Their rows count
+// among Dropped, and a reader of the spool finds the same number if anything is
+// written behind them.
+func (s *Spool) GiveUp() {
+	for _, p := range s.frames {
+		s.dropped += uint64(p.rows)
+		if p.table != nil {
+			p.table.announced = false
+		}
+	}
+	s.buf, s.frames = s.buf[:0], s.frames[:0]
+}
+
+// Gone reports whether the file was removed, or its filesystem has forgotten
+// it: what is written to it then, nobody will read.
+func (s *Spool) Gone() bool {
+	f, ok := s.f.(interface{ Stat() (fs.FileInfo, error) })
+	if !ok {
+		return false
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return errors.Is(err, unix.ESTALE)
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return ok && sys.Nlink == 0
+}
+
+// Tables names the tables that rows were appended of.
+func (s *Spool) Tables() []string { return slices.Sorted(maps.Keys(s.tables)) }
 
 // cut removes a torn frame from the file's end. If that fails it stays, and a
 // reader finds the next frame behind it.
@@ -307,6 +340,7 @@ func (s *Spool) End(t clock.NodeTime, reason string) error {
 	if err == nil {
 		err = s.Sync()
 	}
+	s.GiveUp()
 	return errors.Join(err, s.Close())
 }
 

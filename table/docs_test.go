@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/gswarm/gswarm/table"
 )
 
@@ -46,13 +47,13 @@ A value that could not be had is null; the table ` + "`absence`" + ` says why.
 		if len(t.Keys) > 0 {
 			fmt.Fprintf(&b, " Keys: `%s`.", strings.Join(t.Keys, "`, `"))
 		}
-		b.WriteString("\n\n| column | type | unit | window | age | source | meaning |\n|---|---|---|---|---|---|---|\n")
+		b.WriteString("\n\n| column | type | unit | window | age | source | rate | cost on an H200 | GPUs | meaning |\n|---|---|---|---|---|---|---|---|---|---|\n")
 		for _, c := range t.Columns {
 			name := "`" + c.Name + "`"
 			if !c.Required {
 				name += " (nullable)"
 			}
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", name, c.Type, c.Unit, c.Window, c.Age, c.Source, c.Doc)
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", name, c.Type, c.Unit, c.Window, c.Age, c.Source, c.Rate, c.Cost, c.GPUs, c.Doc)
 		}
 	}
 	return b.String()
@@ -61,7 +62,7 @@ A value that could not be had is null; the table ` + "`absence`" + ` says why.
 // TestDefinitions checks what every reader relies on.
 func TestDefinitions(t *testing.T) {
 	units := map[string]string{
-		"_ns": "ns", "_bytes": "bytes", "_mw": "mW", "_mhz": "MHz", "_pct": "percent",
+		"_ns": "ns", "_bytes": "bytes", "_mw": "mW", "_mhz": "MHz", "_us": "us", "_mj": "mJ", "_pct": "percent",
 		"_c": "degrees Celsius", "_count": "count", "_mib_s": "MiB/s", "_s": "s",
 	}
 	for _, tab := range table.All() {
@@ -91,6 +92,11 @@ func TestDefinitions(t *testing.T) {
 			}
 			if longest != "" && c.Unit != units[longest] {
 				t.Errorf("%s.%s: its name says %s, its unit %q", tab.Name, c.Name, units[longest], c.Unit)
+			}
+		}
+		if f := tab.Foreign; f.Column != "" {
+			if i := tab.Index(f.Column); i < 0 || tab.Columns[i].Type != table.Int64 || !tab.Columns[i].Required || f.UnitNS <= 0 || f.Clock == "" {
+				t.Errorf("%s: its foreign stamp %+v is none", tab.Name, f)
 			}
 		}
 		for _, k := range tab.Keys {
@@ -124,6 +130,10 @@ func TestColumnIndexes(t *testing.T) {
 		{table.GPU, table.GPUMemUsed, "mem_used_bytes"},
 		{table.GPUActivity, table.ActNVLinkRx, "nvlink_rx_mib_s"},
 		{table.GPUActivity, table.ActDRAM, "dram_pct"},
+		{table.GPUPower, table.PowPower, "power_mw"},
+		{table.GPUCounter, table.CntThrottleHWBrake, "throttle_hw_brake_ns"},
+		{table.GPUCounter, table.CntPCIeReplay, "pcie_replay_count"},
+		{table.GPUProcess, table.ProcSMUtil, "sm_util_pct"},
 		{table.Host, table.HostPSIIOFull, "psi_io_full_ns"},
 		{table.Host, table.HostMemTotal, "mem_total_bytes"},
 		{table.Net, table.NetTxDropped, "tx_dropped_count"},
@@ -132,6 +142,7 @@ func TestColumnIndexes(t *testing.T) {
 		{table.Absence, table.AbsDetail, "detail"},
 		{table.ClockExchange, table.ExT4, "t4_ns"},
 		{table.ClockBracket, table.BrTAIOffset, "tai_offset_s"},
+		{table.ClockBracket, table.BrClocksource, "clocksource"},
 		{table.Sampler, table.SamDroppedRows, "dropped_rows_count"},
 	} {
 		if got := c.tab.Index(c.name); got != c.last {

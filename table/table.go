@@ -68,9 +68,36 @@ type Column struct {
 	Age string
 	// Source is the call, file or field that the value comes from.
 	Source string
+	// Rate is how often the column is read where that is not the table's
+	// cadence.
+	Rate string
+	// Cost is what reading it takes in the driver, measured on an H200.
+	Cost string
+	// GPUs says which GPUs have it; empty means all, or that it is none of a
+	// GPU's.
+	GPUs string
 	// Doc is one sentence for docs/metrics.md.
 	Doc string
 }
+
+// Foreign names a column that holds a stamp made by somebody else, such as a
+// driver that buffers its samples. Shards keep it as delivered, beside the read
+// that delivered it; a merge makes the row's time of it.
+type Foreign struct {
+	// Column is an Int64 column that is never null; empty where the table
+	// has no such stamps.
+	Column string
+	// Clock is the node's clock that the stamp was taken from.
+	Clock ClockName
+	// UnitNS is the stamp's unit in nanoseconds.
+	UnitNS int64
+}
+
+// ClockName is one of a node's clocks.
+type ClockName string
+
+// Realtime is CLOCK_REALTIME, counted from the Unix epoch.
+const Realtime ClockName = "CLOCK_REALTIME"
 
 // Shape says which time columns a table has.
 type Shape uint8
@@ -94,6 +121,8 @@ type Table struct {
 	// Keys names the columns that, with the time, tell rows apart.
 	Keys    []string
 	Columns []Column
+	// Foreign is set where the rows' own time is a stamp of somebody else's.
+	Foreign Foreign
 }
 
 // The names of the time columns of shards.
@@ -126,7 +155,7 @@ func (t *Table) Index(name string) int {
 // caller must not change what it gets.
 func All() []*Table {
 	return []*Table{
-		GPU, GPUActivity, Host, Net, Disk,
+		GPU, GPUActivity, GPUPower, GPUCounter, GPUProcess, Host, Net, Disk,
 		Event, Absence, ClockExchange, ClockBracket, Sampler,
 	}
 }

@@ -25,17 +25,17 @@ var GPU = &Table{
 	Columns: polled(
 		Column{Name: "gpu", Type: Int32, Required: true, Source: "PCI bus order", Doc: "Ordinal of the GPU by PCI bus id among the node's GPUs that the run saw."},
 		Column{Name: "gpu_uuid", Type: String, Required: true, Source: "nvmlDeviceGetUUID", Doc: "The GPU's identity, the same under every index."},
-		Column{Name: "util_gpu_pct", Type: Int32, Unit: "percent", Window: "1/6 s to 1 s before the read, set by the driver", Source: "nvmlDeviceGetUtilizationRates", Doc: "Share of the window in which at least one kernel was resident; not how much of the GPU it used."},
-		Column{Name: "util_mem_pct", Type: Int32, Unit: "percent", Window: "1/6 s to 1 s before the read, set by the driver", Source: "nvmlDeviceGetUtilizationRates", Doc: "Share of the window in which device memory was read or written."},
-		Column{Name: "mem_used_bytes", Type: Int64, Unit: "bytes", Window: "instant", Source: "nvmlDeviceGetMemoryInfo_v2", Doc: "Device memory in use, without what the driver reserves for itself."},
-		Column{Name: "temp_c", Type: Int32, Unit: "degrees Celsius", Window: "instant", Source: "nvmlDeviceGetTemperature", Doc: "GPU core temperature."},
-		Column{Name: "temp_mem_c", Type: Int32, Unit: "degrees Celsius", Window: "instant", Source: "NVML_FI_DEV_MEMORY_TEMP", Doc: "Device memory temperature."},
-		Column{Name: "clock_sm_mhz", Type: Int32, Unit: "MHz", Window: "instant", Source: "nvmlDeviceGetClockInfo(SM)", Doc: "Current SM clock."},
-		Column{Name: "clock_mem_mhz", Type: Int32, Unit: "MHz", Window: "instant", Source: "nvmlDeviceGetClockInfo(MEM)", Doc: "Current memory clock."},
-		Column{Name: "event_reasons", Type: Int64, Unit: "bit mask", Window: "instant", Source: "nvmlDeviceGetCurrentClocksEventReasons", Doc: "Why the clocks are not at their highest, as the driver's bit mask (nvmlClocksEventReasons)."},
-		Column{Name: "pstate", Type: Int32, Window: "instant", Source: "nvmlDeviceGetPerformanceState", Doc: "Performance state, 0 is the highest."},
-		Column{Name: "power_avg_mw", Type: Int32, Unit: "mW", Window: "1 s before the read on Ampere and later", Age: "100 ms", Source: "nvmlDeviceGetPowerUsage", Doc: "Board power, averaged by the driver."},
-		Column{Name: "power_now_mw", Type: Int32, Unit: "mW", Window: "instant", Age: "100 ms", Source: "NVML_FI_DEV_POWER_INSTANT", Doc: "Board power at the driver's last refresh."},
+		Column{Name: "util_gpu_pct", Type: Int32, Unit: "percent", Window: "1/6 s to 1 s before the read, set by the driver", Source: "nvmlDeviceGetUtilizationRates", Cost: "0.5 us", GPUs: "all; not MIG instances", Doc: "Share of the window in which at least one kernel was resident; not how much of the GPU it used."},
+		Column{Name: "util_mem_pct", Type: Int32, Unit: "percent", Window: "1/6 s to 1 s before the read, set by the driver", Source: "nvmlDeviceGetUtilizationRates", Cost: "with util_gpu_pct", GPUs: "all; not MIG instances", Doc: "Share of the window in which device memory was read or written."},
+		Column{Name: "mem_used_bytes", Type: Int64, Unit: "bytes", Window: "instant", Source: "nvmlDeviceGetMemoryInfo_v2", Cost: "4 us", GPUs: "all", Doc: "Device memory in use, without what the driver reserves for itself."},
+		Column{Name: "temp_c", Type: Int32, Unit: "degrees Celsius", Window: "instant", Source: "nvmlDeviceGetTemperature", Cost: "0.5 us", GPUs: "all", Doc: "GPU core temperature."},
+		Column{Name: "temp_mem_c", Type: Int32, Unit: "degrees Celsius", Window: "instant", Source: "NVML_FI_DEV_MEMORY_TEMP", Cost: "0.4 us", GPUs: "with HBM", Doc: "Device memory temperature."},
+		Column{Name: "clock_sm_mhz", Type: Int32, Unit: "MHz", Window: "instant", Source: "nvmlDeviceGetClockInfo(SM)", Cost: "0.6 us", GPUs: "all", Doc: "Current SM clock."},
+		Column{Name: "clock_mem_mhz", Type: Int32, Unit: "MHz", Window: "instant", Source: "nvmlDeviceGetClockInfo(MEM)", Cost: "0.5 us", GPUs: "all", Doc: "Current memory clock."},
+		Column{Name: "event_reasons", Type: Int64, Unit: "bit mask", Window: "instant", Source: "nvmlDeviceGetCurrentClocksEventReasons", Cost: "0.6 us", GPUs: "all", Doc: "Why the clocks are not at their highest, as the driver's bit mask (nvmlClocksEventReasons)."},
+		Column{Name: "pstate", Type: Int32, Window: "instant", Source: "nvmlDeviceGetPerformanceState", Cost: "0.5 us", GPUs: "all", Doc: "Performance state, 0 is the highest."},
+		Column{Name: "power_avg_mw", Type: Int32, Unit: "mW", Window: "1 s before the read on Ampere and later", Age: "100 ms", Source: "nvmlDeviceGetPowerUsage", Cost: "0.3 us", GPUs: "all; not MIG instances", Doc: "Board power, averaged by the driver."},
+		Column{Name: "power_now_mw", Type: Int32, Unit: "mW", Window: "instant", Age: "100 ms", Source: "NVML_FI_DEV_POWER_INSTANT", Cost: "0.4 us", GPUs: "driver 525 and later; not MIG instances", Doc: "Board power at the driver's last refresh."},
 	),
 }
 
@@ -64,17 +64,17 @@ var GPUActivity = &Table{
 	Columns: windowed(
 		Column{Name: "gpu", Type: Int32, Required: true, Source: "PCI bus order", Doc: "Ordinal of the GPU by PCI bus id among the node's GPUs that the run saw."},
 		Column{Name: "gpu_uuid", Type: String, Required: true, Source: "nvmlDeviceGetUUID", Doc: "The GPU's identity, the same under every index."},
-		Column{Name: "sm_active_pct", Type: Float32, Unit: "percent", Window: "the row's", Source: "GPM 2 SM_UTIL", Doc: "Average share of SMs that had a warp resident."},
-		Column{Name: "sm_occupancy_pct", Type: Float32, Unit: "percent", Window: "the row's", Source: "GPM 3 SM_OCCUPANCY", Doc: "Average share of warp slots in use."},
-		Column{Name: "tensor_pct", Type: Float32, Unit: "percent", Window: "the row's", Source: "GPM 5 ANY_TENSOR_UTIL", Doc: "Average share of cycles in which a tensor pipe was busy."},
-		Column{Name: "dram_pct", Type: Float32, Unit: "percent", Window: "the row's", Source: "GPM 10 DRAM_BW_UTIL", Doc: "Share of the peak device memory bandwidth."},
-		Column{Name: "fp64_pct", Type: Float32, Unit: "percent", Window: "the row's", Source: "GPM 11 FP64_UTIL", Doc: "Share of cycles in which the FP64 pipe was busy, tensor pipes apart."},
-		Column{Name: "fp32_pct", Type: Float32, Unit: "percent", Window: "the row's", Source: "GPM 12 FP32_UTIL", Doc: "Share of cycles in which the FP32 pipe was busy."},
-		Column{Name: "fp16_pct", Type: Float32, Unit: "percent", Window: "the row's", Source: "GPM 13 FP16_UTIL", Doc: "Share of cycles in which the FP16 pipe was busy, tensor pipes apart."},
-		Column{Name: "pcie_tx_mib_s", Type: Float32, Unit: "MiB/s", Window: "the row's", Source: "GPM 20 PCIE_TX_PER_SEC", Doc: "PCIe traffic sent by the GPU."},
-		Column{Name: "pcie_rx_mib_s", Type: Float32, Unit: "MiB/s", Window: "the row's", Source: "GPM 21 PCIE_RX_PER_SEC", Doc: "PCIe traffic received by the GPU."},
-		Column{Name: "nvlink_tx_mib_s", Type: Float32, Unit: "MiB/s", Window: "the row's", Source: "GPM 61 NVLINK_TOTAL_TX_PER_SEC", Doc: "NVLink traffic sent by the GPU, all links."},
-		Column{Name: "nvlink_rx_mib_s", Type: Float32, Unit: "MiB/s", Window: "the row's", Source: "GPM 60 NVLINK_TOTAL_RX_PER_SEC", Doc: "NVLink traffic received by the GPU, all links."},
+		Column{Name: "sm_active_pct", Type: Float32, Unit: "percent", Window: "the row's", Source: "GPM 2 SM_UTIL", Cost: "50 us for the sample, 100 us for all columns", GPUs: "Hopper and later", Doc: "Average share of SMs that had a warp resident."},
+		Column{Name: "sm_occupancy_pct", Type: Float32, Unit: "percent", Window: "the row's", Source: "GPM 3 SM_OCCUPANCY", Cost: "with sm_active_pct", GPUs: "Hopper and later", Doc: "Average share of warp slots in use."},
+		Column{Name: "tensor_pct", Type: Float32, Unit: "percent", Window: "the row's", Source: "GPM 5 ANY_TENSOR_UTIL", Cost: "with sm_active_pct", GPUs: "Hopper and later", Doc: "Average share of cycles in which a tensor pipe was busy."},
+		Column{Name: "dram_pct", Type: Float32, Unit: "percent", Window: "the row's", Source: "GPM 10 DRAM_BW_UTIL", Cost: "with sm_active_pct", GPUs: "Hopper and later", Doc: "Share of the peak device memory bandwidth."},
+		Column{Name: "fp64_pct", Type: Float32, Unit: "percent", Window: "the row's", Source: "GPM 11 FP64_UTIL", Cost: "with sm_active_pct", GPUs: "Hopper and later", Doc: "Share of cycles in which the FP64 pipe was busy, tensor pipes apart."},
+		Column{Name: "fp32_pct", Type: Float32, Unit: "percent", Window: "the row's", Source: "GPM 12 FP32_UTIL", Cost: "with sm_active_pct", GPUs: "Hopper and later", Doc: "Share of cycles in which the FP32 pipe was busy."},
+		Column{Name: "fp16_pct", Type: Float32, Unit: "percent", Window: "the row's", Source: "GPM 13 FP16_UTIL", Cost: "with sm_active_pct", GPUs: "Hopper and later", Doc: "Share of cycles in which the FP16 pipe was busy, tensor pipes apart."},
+		Column{Name: "pcie_tx_mib_s", Type: Float32, Unit: "MiB/s", Window: "the row's", Source: "GPM 20 PCIE_TX_PER_SEC", Cost: "with sm_active_pct", GPUs: "Hopper and later", Doc: "PCIe traffic sent by the GPU."},
+		Column{Name: "pcie_rx_mib_s", Type: Float32, Unit: "MiB/s", Window: "the row's", Source: "GPM 21 PCIE_RX_PER_SEC", Cost: "with sm_active_pct", GPUs: "Hopper and later", Doc: "PCIe traffic received by the GPU."},
+		Column{Name: "nvlink_tx_mib_s", Type: Float32, Unit: "MiB/s", Window: "the row's", Source: "GPM 61 NVLINK_TOTAL_TX_PER_SEC", Cost: "with sm_active_pct", GPUs: "Hopper and later", Doc: "NVLink traffic sent by the GPU, all links."},
+		Column{Name: "nvlink_rx_mib_s", Type: Float32, Unit: "MiB/s", Window: "the row's", Source: "GPM 60 NVLINK_TOTAL_RX_PER_SEC", Cost: "with sm_active_pct", GPUs: "Hopper and later", Doc: "NVLink traffic received by the GPU, all links."},
 	),
 }
 
@@ -303,6 +303,7 @@ const (
 	BrAdjEstError
 	BrAdjFreq
 	BrTAIOffset
+	BrClocksource
 )
 
 // ClockBracket is the node's clocks read together.
@@ -320,6 +321,7 @@ var ClockBracket = &Table{
 		Column{Name: "adj_esterror_ns", Type: Int64, Unit: "ns", Window: "instant", Source: "adjtimex esterror", Doc: "The error that the time daemon estimates."},
 		Column{Name: "adj_freq", Type: Int64, Unit: "ppm scaled by 65536", Window: "instant", Source: "adjtimex freq", Doc: "The frequency correction in force."},
 		Column{Name: "tai_offset_s", Type: Int32, Unit: "s", Window: "instant", Source: "adjtimex tai", Doc: "TAI minus UTC as the kernel knows it; 0 where nobody set it."},
+		Column{Name: "clocksource", Type: String, Source: "/sys/devices/system/clocksource/clocksource0/current_clocksource", Doc: "The device by which the kernel counts time; read once a second, null in the brackets around bursts."},
 	),
 }
 

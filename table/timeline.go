@@ -41,6 +41,7 @@ func Timeline(t *Table) *Table {
 	return &Table{
 		Name: t.Name, Shape: t.Shape, Cadence: t.Cadence, Doc: t.Doc,
 		Keys:    append([]string{Node}, t.Keys...),
+		Foreign: t.Foreign,
 		Columns: append(cols, own...),
 	}
 }

@@ -140,7 +140,7 @@ func TestProberDropsAndCounts(t *testing.T) {
 		send(b) // duplicated by the network
 	})
 	p := startProber(t, nil, front.LocalAddr().(*net.UDPAddr).AddrPort())
-	xs, _, _, err := p.Burst(context.Background())
+	xs, _, _, err := programs(p.Burst(context.Background()))
 	if err != nil || len(xs) != 8 {
 		t.Fatalf("%d exchanges, %v", len(xs), err)
 	}
@@ -166,7 +166,7 @@ func TestProberIgnoresItsOwnReflection(t *testing.T) {
 		}
 	}()
 	p := startProber(t, func(c *Config) { c.Timeout = 5 * time.Millisecond }, mirror.LocalAddr().(*net.UDPAddr).AddrPort())
-	if xs, _, _, err := p.Burst(context.Background()); err == nil || len(xs) != 0 {
+	if xs, _, _, err := programs(p.Burst(context.Background())); err == nil || len(xs) != 0 {
 		t.Errorf("%d exchanges with a mirror, %v", len(xs), err)
 	}
 	if s := p.Stats(); s.Reflected == 0 || s.Answered != 0 {
@@ -182,7 +182,7 @@ func TestLateAnswers(t *testing.T) {
 	})
 	p := startProber(t, func(c *Config) { c.Burst, c.Timeout = 2, 10*time.Millisecond }, front.LocalAddr().(*net.UDPAddr).AddrPort())
 	for range 6 { // 12 questions, a good 20 ms for each two
-		xs, _, _, _ := p.Burst(context.Background())
+		xs, _, _, _ := programs(p.Burst(context.Background()))
 		for _, x := range xs {
 			if x.T4-x.T1 < 60_000_000 {
 				t.Errorf("exchange %+v took too little", x)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gswarm/gswarm/clock"
@@ -45,6 +46,7 @@ type Loop struct {
 	cfg    LoopConfig
 	prober *Prober
 
+	pace    atomic.Int64 // least time between bursts, ns
 	mu      sync.Mutex
 	tracker *clock.Tracker
 }
@@ -67,6 +69,10 @@ func NewLoop(p *Prober, cfg LoopConfig) *Loop {
 	return &Loop{cfg: cfg, prober: p, tracker: clock.NewTracker(trackBursts)}
 }
 
+// SetPace sets the least time between two bursts, for a peer that many ask. It
+// may be called from any goroutine and holds from the next burst on.
+func (l *Loop) SetPace(d time.Duration) { l.pace.Store(int64(d)) }
+
 // Run does bursts until ctx ends, then one more, which is worth the most: with
 // the first ones it spans the whole run. It returns when that is done.
 func (l *Loop) Run(ctx context.Context) {
@@ -78,11 +84,12 @@ func (l *Loop) Run(ctx context.Context) {
 		} else {
 			steady, interval = 0, l.cfg.Interval
 		}
-		wait := l.cfg.StartGap
+		wait := max(l.cfg.StartGap, time.Duration(l.pace.Load()))
 		if n >= l.cfg.StartBursts {
 			if steady > steadyBursts {
 				interval = min(time.Duration(float64(interval)*stretch), l.cfg.MaxInterval)
 			}
+			interval = max(interval, time.Duration(l.pace.Load()))
 			wait = time.Duration(float64(interval) * (1 - jitter + 2*jitter*rand.Float64()))
 		}
 		t := time.NewTimer(wait)
@@ -110,7 +117,7 @@ func (l *Loop) once(ctx context.Context) bool {
 	if l.cfg.OnBurst != nil {
 		l.cfg.OnBurst(xs, before, after)
 	}
-	return err == nil && steady && 2*len(xs) > l.prober.cfg.Burst
+	return err == nil && steady && 2*l.prober.answered() > l.prober.cfg.Burst
 }
 
 // Offset returns the peer's raw clock minus the node's, now, give or take

@@ -14,16 +14,20 @@ import (
 //
 //	 0  "gswC"     4  version      5  direction    6  zero, zero
 //	 8  run       16  responder   24  client      32  sequence    40  nonce
-//	48  T2        56  T3          64  MAC
+//	48  T2        56  T3          64  K2          72  K3          80  of
+//	88  MAC
 //
-// T2 and T3 are zero in a request. T1 and T4 never travel: the client keeps
+// K2 is when the kernel received this request, K3 when it sent the answer to the
+// request whose sequence number is at 80: the kernel says so only once that
+// answer has left. Both are of the raw clock like T2 and T3, and zero where the
+// kernel gave no stamp. All of these are zero in a request. T1 and T4 never travel: the client keeps
 // them, and so stamps T1 after the MAC is made. The MAC is the first half of
 // an HMAC-SHA256 over all that precedes it, under a key derived from the run's.
 const (
-	packetSize = 80
-	macOffset  = 64
+	packetSize = 104
+	macOffset  = 88
 	macSize    = packetSize - macOffset
-	version    = 1
+	version    = 2
 )
 
 const magic = "gswC"
@@ -44,6 +48,9 @@ type packet struct {
 	responder, client  uint64
 	sequence, nonce    uint64
 	received, answered int64 // T2, T3
+	// The kernel's: T2 of this exchange, T3 of the one named.
+	kernelReceived, kernelAnswered int64
+	kernelOf                       uint64
 }
 
 // verdict says what became of a packet that arrived.
@@ -95,7 +102,8 @@ func (c *codec) seal(p packet, buf []byte) {
 	_ = buf[packetSize-1]
 	copy(buf, magic)
 	buf[4], buf[5], buf[6], buf[7] = version, p.direction, 0, 0
-	for i, v := range [...]uint64{c.run, p.responder, p.client, p.sequence, p.nonce, uint64(p.received), uint64(p.answered)} {
+	for i, v := range [...]uint64{c.run, p.responder, p.client, p.sequence, p.nonce,
+		uint64(p.received), uint64(p.answered), uint64(p.kernelReceived), uint64(p.kernelAnswered), p.kernelOf} {
 		binary.BigEndian.PutUint64(buf[8+8*i:], v)
 	}
 	copy(buf[macOffset:packetSize], c.sign(buf[:macOffset]))
@@ -107,7 +115,7 @@ func (c *codec) open(buf []byte, want byte) (packet, verdict) {
 	if len(buf) != packetSize || string(buf[:4]) != magic || buf[4] != version || buf[6] != 0 || buf[7] != 0 {
 		return packet{}, malformed
 	}
-	var v [7]uint64
+	var v [10]uint64
 	for i := range v {
 		v[i] = binary.BigEndian.Uint64(buf[8+8*i:])
 	}
@@ -123,6 +131,7 @@ func (c *codec) open(buf []byte, want byte) (packet, verdict) {
 	return packet{
 		direction: buf[5], responder: v[1], client: v[2], sequence: v[3], nonce: v[4],
 		received: int64(v[5]), answered: int64(v[6]),
+		kernelReceived: int64(v[7]), kernelAnswered: int64(v[8]), kernelOf: v[9],
 	}, accepted
 }
 

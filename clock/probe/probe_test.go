@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -94,7 +95,7 @@ func TestBurst(t *testing.T) {
 			from := clock.System{}.Now()
 			var all []clock.Exchange
 			for n := range int64(3) {
-				xs, before, after, err := p.Burst(context.Background())
+				xs, before, after, err := programs(p.Burst(context.Background()))
 				if err != nil || len(xs) != 8 {
 					t.Fatalf("%d exchanges, %v", len(xs), err)
 				}
@@ -159,7 +160,7 @@ func TestRateIsLimited(t *testing.T) {
 	r := startResponder(t, func(c *ResponderConfig) { c.PerSecond = 10 })
 	p := startProber(t, func(c *Config) { c.Burst, c.Timeout = 30, 5*time.Millisecond }, local(r.Port()))
 	start := time.Now()
-	xs, _, _, err := p.Burst(context.Background())
+	xs, _, _, err := programs(p.Burst(context.Background()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +180,7 @@ func TestAddressChoice(t *testing.T) {
 	defer hole.Close()
 	p := startProber(t, func(c *Config) { c.Timeout = 30 * time.Millisecond },
 		hole.LocalAddr().(*net.UDPAddr).AddrPort(), local(other.Port()), local(r.Port()))
-	if xs, _, _, err := p.Burst(context.Background()); err != nil || len(xs) != 8 || p.target != 2 {
+	if xs, _, _, err := programs(p.Burst(context.Background())); err != nil || len(xs) != 8 || p.target != 2 {
 		t.Errorf("%d exchanges by address %d, %v", len(xs), p.target, err)
 	}
 	if s := other.Stats(); s.Misdirected == 0 || s.Answered != 0 {
@@ -213,7 +214,7 @@ func TestBurstEndsWithContext(t *testing.T) {
 	// The prober is as good as new afterwards.
 	r := startResponder(t, nil)
 	p.addrs[0], _ = p.sock.sockaddr(local(r.Port()))
-	if xs, _, _, err := p.Burst(context.Background()); err != nil || len(xs) != 8 {
+	if xs, _, _, err := programs(p.Burst(context.Background())); err != nil || len(xs) != 8 {
 		t.Errorf("after the interruption: %d exchanges, %v", len(xs), err)
 	}
 }
@@ -258,7 +259,7 @@ func TestLoop(t *testing.T) {
 	}
 	cancel()
 	<-done
-	if bursts < 12 || len(all) < 8*bursts-8 {
+	if bursts < 4 || len(all) < 8*bursts-8 {
 		t.Errorf("%d bursts, %d exchanges", bursts, len(all))
 	}
 	truth(t, all, from, clock.System{}.Now())
@@ -284,4 +285,31 @@ func BenchmarkBurst(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(cpu()-start)/1e3/float64(b.N), "cpu-us/op")
+}
+
+// BenchmarkAnswer is what one exchange costs each side, a parent's share apart
+// from its child's.
+func BenchmarkAnswer(b *testing.B) {
+	r := startResponder(b, func(c *ResponderConfig) { c.PerSecond = 1 << 30 })
+	p := startProber(b, func(c *Config) { c.Gap = [2]time.Duration{1, 1} }, local(r.Port()))
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cpu := func(who int) float64 {
+		var u unix.Rusage
+		if err := unix.Getrusage(who, &u); err != nil {
+			b.Fatal(err)
+		}
+		return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e3
+	}
+	all, own := cpu(unix.RUSAGE_SELF), cpu(unix.RUSAGE_THREAD)
+	for b.Loop() {
+		if _, _, _, err := p.Burst(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	own = cpu(unix.RUSAGE_THREAD) - own
+	all = cpu(unix.RUSAGE_SELF) - all
+	n := float64(b.N) * 8
+	b.ReportMetric(own/n, "asker-cpu-us/exchange")
+	b.ReportMetric((all-own)/n, "answerer-cpu-us/exchange")
 }

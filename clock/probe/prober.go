@@ -73,6 +73,11 @@ type question struct {
 	addr            int
 	answered        bool
 	x               clock.Exchange
+	// What kernels said: this packet's number by which to ask for its
+	// departure, the wall clock at the answer's arrival, the peer's stamps.
+	number                         uint32
+	arrived                        int64
+	kernelReceived, kernelAnswered int64
 }
 
 // New opens a socket towards the peer. It sends nothing yet.
@@ -131,7 +136,8 @@ func (p *Prober) Close() { p.sock.close() }
 func (p *Prober) Stats() Stats { return p.count.stats() }
 
 // Burst does one burst of exchanges between two brackets. It returns those
-// that were answered; ErrNoReply if none was. When ctx ends it stops
+// that were answered, and once more those of which kernels have better stamps;
+// ErrNoReply if none was answered. When ctx ends it stops
 // waiting and returns what it has with ctx's error. The brackets are
 // good whenever they are not zero.
 func (p *Prober) Burst(ctx context.Context) (xs []clock.Exchange, before, after clock.Bracket, err error) {
@@ -153,6 +159,9 @@ func (p *Prober) Burst(ctx context.Context) (xs []clock.Exchange, before, after 
 		p.sock.rearm()
 	}
 	after, bracketErr := p.cfg.Source.Bracket()
+	if bracketErr == nil {
+		xs = append(xs, p.tighten(before, after)...)
+	}
 	if err == nil {
 		err = bracketErr
 	}
@@ -181,8 +190,8 @@ func (p *Prober) exchange(ctx context.Context) ([]clock.Exchange, error) {
 		}
 	}
 	xs := make([]clock.Exchange, 0, len(p.asked))
-	for _, q := range p.asked {
-		if q.answered {
+	for i := range p.asked {
+		if q := &p.asked[i]; q.answered {
 			q.x.Burst, q.x.Seq = p.burst, int32(len(xs))
 			xs = append(xs, q.x)
 		}
@@ -245,6 +254,16 @@ func (p *Prober) choose(ctx context.Context) error {
 	return nil
 }
 
+// answered is how many questions of the latest burst were answered.
+func (p *Prober) answered() (n int) {
+	for i := range p.asked {
+		if p.asked[i].answered {
+			n++
+		}
+	}
+	return n
+}
+
 func (p *Prober) pause() {
 	d := p.cfg.Gap[0]
 	if span := p.cfg.Gap[1] - d; span > 0 {
@@ -270,10 +289,12 @@ func (p *Prober) ask(addr int) error {
 		sequence: q.sequence, nonce: q.nonce,
 	}, p.out[:packetSize])
 	q.t1 = p.cfg.Source.Now()
-	if err := p.sock.send(p.out[:packetSize], p.addrs[addr]); err != nil {
+	number, err := p.sock.send(p.out[:packetSize], p.addrs[addr])
+	if err != nil {
 		p.count.failed.Add(1)
 		return err
 	}
+	q.number = number
 	p.asked = append(p.asked, q)
 	return nil
 }
@@ -289,7 +310,7 @@ func (p *Prober) listen(n int, deadline time.Time) error {
 		}
 	}
 	for open > 0 {
-		size, _, err := p.sock.receive(p.in[:], deadline)
+		size, _, kernel, err := p.sock.receive(p.in[:], deadline)
 		t4 := p.cfg.Source.Now()
 		if errors.Is(err, errTimeout) || errors.Is(err, errInterrupted) {
 			return nil
@@ -298,7 +319,7 @@ func (p *Prober) listen(n int, deadline time.Time) error {
 			p.count.failed.Add(1)
 			return err
 		}
-		if i := p.match(p.in[:size], t4); i >= len(p.asked)-n {
+		if i := p.match(p.in[:size], t4, kernel); i >= len(p.asked)-n {
 			open--
 		}
 	}
@@ -306,7 +327,7 @@ func (p *Prober) listen(n int, deadline time.Time) error {
 }
 
 // match finds the question that a packet answers and returns its index, or -1.
-func (p *Prober) match(b []byte, t4 clock.NodeTime) int {
+func (p *Prober) match(b []byte, t4 clock.NodeTime, kernel int64) int {
 	a, v := p.codec.open(b, reply)
 	if v != accepted {
 		p.count.drop(v)
@@ -315,6 +336,13 @@ func (p *Prober) match(b []byte, t4 clock.NodeTime) int {
 	if a.client != p.id || a.responder != p.peer {
 		p.count.misdirected.Add(1)
 		return -1
+	}
+	if a.kernelOf != 0 {
+		for i := range p.asked {
+			if q := &p.asked[i]; q.answered && q.sequence == a.kernelOf {
+				q.kernelAnswered = a.kernelAnswered
+			}
+		}
 	}
 	for i := range p.asked {
 		q := &p.asked[i]
@@ -330,6 +358,7 @@ func (p *Prober) match(b []byte, t4 clock.NodeTime) int {
 			Peer: p.cfg.Peer, T1: q.t1, T4: t4,
 			T2: clock.NodeTime(a.received), T3: clock.NodeTime(a.answered),
 		}
+		q.arrived, q.kernelReceived = kernel, a.kernelReceived
 		p.count.answered.Add(1)
 		return i
 	}

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gswarm/gswarm/clock"
 )
 
@@ -46,9 +48,21 @@ type Responder struct {
 	close sync.Once
 
 	// Only the serving goroutine uses these.
-	windows map[uint64]*window
-	credit  int64 // in nanoseconds of answering, up to a second
+	clients map[uint64]*client
+	bracket clock.Bracket // at the latest request
+	credit  int64         // in nanoseconds of answering, up to a second
 	last    clock.NodeTime
+}
+
+// client is what a responder remembers of one that asks.
+type client struct {
+	window
+	// The latest answer: whose it was, the packet's number and the clocks
+	// before it was sent, to tell when the kernel sent it.
+	sequence uint64
+	number   uint32
+	sent     bool
+	bracket  clock.Bracket
 }
 
 // Listen binds a port and answers on it from a goroutine of its own until
@@ -70,7 +84,7 @@ func Listen(cfg ResponderConfig) (*Responder, error) {
 	}
 	r := &Responder{
 		cfg: cfg, id: identity("node", cfg.Run, cfg.Node), sock: s, codec: c,
-		done: make(chan struct{}), windows: map[uint64]*window{},
+		done: make(chan struct{}), clients: map[uint64]*client{},
 		credit: int64(time.Second), last: cfg.Source.Now(),
 	}
 	go r.serve()
@@ -97,9 +111,9 @@ func (r *Responder) serve() {
 	// Never unlocked: the thread ends with the goroutine. Locked, it wakes up
 	// in the kernel right where it reads the clock.
 	runtime.LockOSThread()
-	var in, out [packetSize + 1]byte // one more tells longer packets apart
+	var in [packetSize + 1]byte // one more tells longer packets apart
 	for {
-		n, from, err := r.sock.receive(in[:], time.Time{})
+		n, from, kernel, err := r.sock.receive(in[:], time.Time{})
 		t2 := r.cfg.Source.Now()
 		if err != nil {
 			if errors.Is(err, errInterrupted) {
@@ -120,16 +134,16 @@ func (r *Responder) serve() {
 			r.count.misdirected.Add(1)
 			continue
 		}
-		w := r.windows[p.client]
-		if w == nil {
-			if len(r.windows) == maxClients {
+		c := r.clients[p.client]
+		if c == nil {
+			if len(r.clients) == maxClients {
 				r.count.refused.Add(1)
 				continue
 			}
-			w = &window{}
-			r.windows[p.client] = w
+			c = &client{}
+			r.clients[p.client] = c
 		}
-		if !w.fresh(p.sequence) {
+		if !c.fresh(p.sequence) {
 			r.count.replayed.Add(1)
 			continue
 		}
@@ -137,15 +151,41 @@ func (r *Responder) serve() {
 			r.count.refused.Add(1)
 			continue
 		}
-		p.direction, p.received = reply, int64(t2)
-		p.answered = int64(r.cfg.Source.Now())
-		r.codec.seal(p, out[:packetSize])
-		if err := r.sock.send(out[:packetSize], from); err != nil {
-			r.count.failed.Add(1)
-			continue
-		}
-		r.count.answered.Add(1)
+		r.answer(p, c, from, t2, kernel)
 	}
+}
+
+// answer sends the answer to a request that the program received at t2 and the
+// kernel when its wall clock showed kernel.
+func (r *Responder) answer(p packet, c *client, from unix.Sockaddr, t2 clock.NodeTime, kernel int64) {
+	var out [packetSize]byte
+	p.direction, p.received = reply, int64(t2)
+	before := r.bracket
+	var err error
+	if r.bracket, err = clock.Glance(r.cfg.Source); err != nil {
+		r.bracket = clock.Bracket{}
+	}
+	p.kernelReceived, p.kernelAnswered, p.kernelOf = 0, 0, 0
+	if _, late, ok := spanned(r.cfg.Source, before, r.bracket, kernel); ok {
+		// A receive stamp must not be early.
+		p.kernelReceived = int64(late)
+	}
+	if c.sent {
+		if early, _, ok := spanned(r.cfg.Source, c.bracket, r.bracket, r.sock.departed(c.number)); ok {
+			// A send stamp must not be late.
+			p.kernelAnswered, p.kernelOf = int64(early), c.sequence
+		}
+	}
+	p.answered = int64(r.cfg.Source.Now())
+	r.codec.seal(p, out[:])
+	number, err := r.sock.send(out[:], from)
+	c.sent = err == nil
+	if err != nil {
+		r.count.failed.Add(1)
+		return
+	}
+	c.sequence, c.number, c.bracket = p.sequence, number, r.bracket
+	r.count.answered.Add(1)
 }
 
 // afford takes the price of one answer from what has been saved since the

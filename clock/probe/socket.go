@@ -19,6 +19,7 @@ type socket struct {
 	fd, wake int // wake is an eventfd that ends a wait
 	six      bool
 	port     int
+	stamps   stamper
 }
 
 // open binds a UDP socket to the first free port from low to high on all
@@ -71,6 +72,7 @@ func bind(six bool, port int) (*socket, error) {
 		s.close()
 		return nil, os.NewSyscallError("eventfd", err)
 	}
+	s.stamps.enable(fd)
 	name, err := unix.Getsockname(fd)
 	if err != nil {
 		s.close()
@@ -111,8 +113,9 @@ var (
 )
 
 // receive waits for a packet until the deadline; the zero deadline means for
-// ever. A packet longer than buf fills it.
-func (s *socket) receive(buf []byte, deadline time.Time) (int, unix.Sockaddr, error) {
+// ever. A packet longer than buf fills it. kernel is the wall clock at which the
+// kernel received the packet, 0 where it did not say.
+func (s *socket) receive(buf []byte, deadline time.Time) (n int, from unix.Sockaddr, kernel int64, err error) {
 	for {
 		fds := [2]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}, {Fd: int32(s.wake), Events: unix.POLLIN}}
 		var limit *unix.Timespec
@@ -125,28 +128,50 @@ func (s *socket) receive(buf []byte, deadline time.Time) (int, unix.Sockaddr, er
 		case err == unix.EINTR: // the runtime's own signals
 			continue
 		case err != nil:
-			return 0, nil, os.NewSyscallError("ppoll", err)
+			return 0, nil, 0, os.NewSyscallError("ppoll", err)
 		case fds[1].Revents != 0:
-			return 0, nil, errInterrupted
+			return 0, nil, 0, errInterrupted
 		case n == 0:
-			return 0, nil, errTimeout
+			return 0, nil, 0, errTimeout
 		}
-		n, from, err := unix.Recvfrom(s.fd, buf, unix.MSG_DONTWAIT)
+		if fds[0].Revents&unix.POLLERR != 0 {
+			s.stamps.collect(s.fd)
+			if fds[0].Revents&unix.POLLIN == 0 {
+				if v, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR); err == nil && v != 0 {
+					return 0, nil, 0, os.NewSyscallError("recvmsg", unix.Errno(v))
+				}
+				continue
+			}
+		}
+		n, kernel, from, err := s.stamps.recv(s.fd, buf)
 		if err == unix.EAGAIN || err == unix.EINTR {
 			continue
 		}
-		return n, from, os.NewSyscallError("recvfrom", err)
+		return n, from, kernel, os.NewSyscallError("recvmsg", err)
 	}
 }
 
-// send sends b to an address made by sockaddr or got from receive.
-func (s *socket) send(b []byte, to unix.Sockaddr) error {
+// send sends b to an address made by sockaddr or got from receive. The kernel's
+// stamp of it is found by the number that is returned.
+func (s *socket) send(b []byte, to unix.Sockaddr) (uint32, error) {
 	for {
 		err := unix.Sendto(s.fd, b, unix.MSG_DONTWAIT, to)
+		if err == nil {
+			return s.stamps.sent(), nil
+		}
 		if err != unix.EINTR {
-			return os.NewSyscallError("sendto", err)
+			return 0, os.NewSyscallError("sendto", err)
 		}
 	}
+}
+
+// departed returns the wall clock at which the kernel sent a packet, 0 where it
+// has not said.
+func (s *socket) departed(number uint32) int64 {
+	if s.stamps.at(number) == 0 {
+		s.stamps.collect(s.fd)
+	}
+	return s.stamps.at(number)
 }
 
 // sockaddr is the address as this socket takes it.

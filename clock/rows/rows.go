@@ -8,18 +8,25 @@ import (
 	"github.com/gswarm/gswarm/table"
 )
 
-// MethodUser marks stamps that the program took itself.
-const MethodUser = "user"
+// Where stamps were taken: by the program itself, or by the kernel as far as it
+// gave any.
+const (
+	MethodUser   = "user"
+	MethodKernel = "kernel"
+)
 
-// AppendExchange adds an exchange with user stamps to a batch of
-// table.ClockExchange. The row's read lasts from T1 to T4.
+// AppendExchange adds an exchange to a batch of table.ClockExchange. The row's read lasts from T1 to T4.
 func AppendExchange(b *table.Batch, x clock.Exchange) {
 	r := b.Append()
 	r.Read(int64(x.T1), int64(x.T4))
 	r.String(table.ExPeer, x.Peer)
 	r.Int(table.ExBurst, x.Burst)
 	r.Int(table.ExSeq, int64(x.Seq))
-	r.String(table.ExMethod, MethodUser)
+	method := MethodUser
+	if x.Kernel {
+		method = MethodKernel
+	}
+	r.String(table.ExMethod, method)
 	r.Int(table.ExT1, int64(x.T1))
 	r.Int(table.ExT2, int64(x.T2))
 	r.Int(table.ExT3, int64(x.T3))
@@ -27,21 +34,21 @@ func AppendExchange(b *table.Batch, x clock.Exchange) {
 }
 
 // ExchangesFrom returns the exchanges of a batch of table.ClockExchange, in
-// its order. Rows whose stamps were taken by another method and rows that lack
-// one are left out: their bounds would need rules of their own.
+// its order. Rows whose stamps were taken by a method that is not known here, and
+// rows that lack one, are left out: their bounds would need rules of their own.
 func ExchangesFrom(b *table.Batch) []clock.Exchange {
 	peers, methods := b.Strings(table.ExPeer), b.Strings(table.ExMethod)
 	bursts, seqs := b.Ints(table.ExBurst), b.Ints(table.ExSeq)
 	t1, t2, t3, t4 := b.Ints(table.ExT1), b.Ints(table.ExT2), b.Ints(table.ExT3), b.Ints(table.ExT4)
 	out := make([]clock.Exchange, 0, b.Rows())
 	for i := range b.Rows() {
-		if methods[i] != MethodUser || !valid(b, i, table.ExPeer, table.ExT1, table.ExT2, table.ExT3, table.ExT4) {
+		if methods[i] != MethodUser && methods[i] != MethodKernel || !valid(b, i, table.ExPeer, table.ExT1, table.ExT2, table.ExT3, table.ExT4) {
 			continue
 		}
 		out = append(out, clock.Exchange{
 			Peer: peers[i], Burst: bursts[i], Seq: int32(seqs[i]),
 			T1: clock.NodeTime(t1[i]), T2: clock.NodeTime(t2[i]),
-			T3: clock.NodeTime(t3[i]), T4: clock.NodeTime(t4[i]),
+			T3: clock.NodeTime(t3[i]), T4: clock.NodeTime(t4[i]), Kernel: methods[i] == MethodKernel,
 		})
 	}
 	return out
@@ -57,6 +64,9 @@ func AppendBracket(b *table.Batch, k clock.Bracket) {
 	r.Int(table.BrRealtime, k.Realtime)
 	r.Int(table.BrMonotonic, k.Monotonic)
 	r.Int(table.BrBoottime, k.Boottime)
+	if k.Clocksource != "" {
+		r.String(table.BrClocksource, k.Clocksource)
+	}
 	if k.Adj == nil {
 		return
 	}
@@ -82,6 +92,9 @@ func BracketsFrom(b *table.Batch) []clock.Bracket {
 		k := clock.Bracket{
 			Raw0: clock.NodeTime(raw0[i]), Raw1: clock.NodeTime(raw1[i]),
 			Realtime: real[i], Monotonic: mono[i], Boottime: boot[i],
+		}
+		if valid(b, i, table.BrClocksource) {
+			k.Clocksource = b.Strings(table.BrClocksource)[i]
 		}
 		if valid(b, i, table.BrAdjStatus) {
 			k.Adj = &clock.Adjtimex{

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -22,14 +23,16 @@ const maxConfig = 4 << 20
 func (a *app) agentCommand() *cobra.Command {
 	var detach bool
 	cmd := &cobra.Command{
-		Use:    "agent",
+		Use:    "agent [-- COMMAND…]",
 		Short:  "Sample this node; wrap starts it",
 		Long:   "agent is started by wrap, which hands it its configuration on standard input.",
 		Hidden: true,
-		Args:   usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if detach {
-				return detachAgent()
+				return startDetached(args)
+			}
+			if len(args) > 0 {
+				return usageError{errors.New("agent takes a command with --detach only")}
 			}
 			b, err := io.ReadAll(io.LimitReader(os.Stdin, maxConfig))
 			if err != nil {
@@ -50,24 +53,44 @@ func (a *app) agentCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&detach, "detach", false, "start the agent as a process of nobody's and return")
+	cmd.Flags().BoolVar(&detach, "detach", false, "start the agent, or COMMAND, as a process of nobody's and return")
 	return cmd
 }
 
-// detachAgent starts the agent proper and leaves it to init, so that it is no
-// descendant of a rank: who ends the rank's processes must not end it.
-func detachAgent() error {
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("finding the agent's program: %w", err)
+// startDetached starts the command, by default the agent proper, and leaves it to
+// init, so that it is no descendant of a rank or of the batch script: who signals
+// or ends those must not do so to it.
+func startDetached(command []string) error {
+	if len(command) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("finding the agent's program: %w", err)
+		}
+		command = []string{self, "agent"}
 	}
-	cmd := exec.Command(self, "agent")
-	cmd.Stdin, cmd.Stderr = os.Stdin, os.Stderr
+	keepFromChildren()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting the agent: %w", err)
 	}
 	return nil
+}
+
+// keepFromChildren has every descriptor but the standard ones closed in the
+// agent. It may be the job's (a PMI server's socket, a pipe that somebody reads
+// to its end), and an agent outlives the rank that it was opened for.
+func keepFromChildren() {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
 }
 
 // silence lets go of the descriptors that the agent was started with: whoever

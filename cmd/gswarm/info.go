@@ -144,6 +144,9 @@ func gatherInfo(dir rundir.Dir, now time.Time) (*runInfo, error) {
 			}
 		}
 	}
+	if run != nil && run.Scheduler.Position == "front" && run.End == nil && len(info.Alive) == 0 {
+		problem("wrap was killed before the job's end: how it ended is not known")
+	}
 	meta, err := merge.ReadMeta(dir)
 	switch {
 	case err == nil:
@@ -233,6 +236,8 @@ func (a *app) printInfo(info *runInfo) error {
 	p.line("")
 	if info.Merged {
 		p.line("next: duckdb -c \"SELECT * FROM '%s/timeline/host/*.parquet' LIMIT 5\"", info.Dir)
+	} else if len(info.Alive) > 0 {
+		p.line("next: gswarm merge --partial %s, or wait for the end", info.Dir)
 	} else {
 		p.line("next: gswarm merge %s", info.Dir)
 	}
@@ -263,7 +268,7 @@ func jobText(info *runInfo) string {
 		parts = append(parts, "ended by "+r.Exit.Signal)
 	case r.Exit != nil:
 		parts = append(parts, fmt.Sprintf("exit code %d", r.Exit.Code))
-	case len(info.Ranks) > 0:
+	case len(info.Ranks) > 0 && len(info.Alive) == 0:
 		parts = append(parts, ranksText(info.Ranks))
 	}
 	return strings.Join(parts, ", ")
@@ -271,16 +276,26 @@ func jobText(info *runInfo) string {
 
 // ranksText says how the ranks ended.
 func ranksText(ranks []rundir.Rank) string {
-	failed := 0
+	failed, open := 0, 0
 	for _, r := range ranks {
-		if r.Exit == nil || r.Exit.Code != 0 {
+		switch {
+		case r.Exit == nil:
+			open++
+		case r.Exit.Code != 0:
 			failed++
 		}
 	}
-	if failed == 0 {
-		return plural(len(ranks), "rank") + ", all exit code 0"
+	s := plural(len(ranks), "rank")
+	switch {
+	case failed == 0 && open == 0:
+		return s + ", all exit code 0"
+	case failed > 0:
+		s += fmt.Sprintf(", %d of them failed", failed)
 	}
-	return fmt.Sprintf("%s, %d of them failed", plural(len(ranks), "rank"), failed)
+	if open > 0 {
+		s += fmt.Sprintf(", %d of them not seen to end", open)
+	}
+	return s
 }
 
 func nodesText(info *runInfo) string {

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,17 +19,16 @@ const settingsFile = "gswarm.yaml"
 
 // settings are what a user may set for wrap, by flag, variable or file.
 type settings struct {
-	Out      string        `yaml:"output"`
-	Interval time.Duration `yaml:"interval"`
-	Tile     time.Duration `yaml:"tile"`
-	Sync     time.Duration `yaml:"sync"`
-	Ports    string        `yaml:"ports"`
-	Quiet    bool          `yaml:"quiet"`
-	Strict   bool          `yaml:"strict"`
+	Out                  string
+	Interval, Tile, Sync time.Duration
+	Ports, GPUs          string
+	Budget               time.Duration
+	// ProcessUtil is dear and therefore asked for.
+	ProcessUtil, Quiet, Strict bool
 }
 
 func defaultSettings() *settings {
-	return &settings{Interval: 100 * time.Millisecond, Tile: defaultTile}
+	return &settings{Interval: 100 * time.Millisecond, Tile: defaultTile, GPUs: "all", Budget: 500 * time.Microsecond}
 }
 
 // flags declares the flags; their names are the keys of the YAML file.
@@ -40,6 +38,9 @@ func (s *settings) flags(f *pflag.FlagSet) {
 	f.DurationVar(&s.Tile, "tile", s.Tile, "stretch of time that is sealed into one shard")
 	f.DurationVar(&s.Sync, "sync", s.Sync, "time between syncs of the spool to disk (default 1s, on shared filesystems 30s)")
 	f.StringVar(&s.Ports, "ports", s.Ports, "ports that the head may use, `LO-HI` (default any)")
+	f.StringVar(&s.GPUs, "gpus", s.GPUs, "`GPUS` to sample: all that can be seen, those of the job, or a list of ordinals and UUIDs")
+	f.DurationVar(&s.Budget, "budget", s.Budget, "driver time that each GPU may cost per interval, averaged over a minute")
+	f.BoolVar(&s.ProcessUtil, "gpu-process-util", s.ProcessUtil, "also read the SM use of each process, which costs the driver 2.5 ms")
 	f.BoolVarP(&s.Quiet, "quiet", "q", s.Quiet, "leave out the closing line")
 	f.BoolVar(&s.Strict, "strict", s.Strict, "do not start the command if it cannot be sampled")
 }
@@ -47,7 +48,7 @@ func (s *settings) flags(f *pflag.FlagSet) {
 // load fills in what no flag has set: from GSWARM_* variables, then from the
 // file. It returns what the user should be told though it is no error.
 func (s *settings) load(f *pflag.FlagSet, file string, env []string) (notes []string, err error) {
-	fromFile, err := readSettings(file)
+	fromFile, err := readSettings(file, settingNames)
 	if err != nil {
 		return nil, err
 	}
@@ -63,14 +64,17 @@ func (s *settings) load(f *pflag.FlagSet, file string, env []string) (notes []st
 			notes = append(notes, fmt.Sprintf("the variable %s is none of gswarm's settings", name))
 			continue
 		}
-		fromEnv[flag] = value
+		if value != "" {
+			fromEnv[flag] = value
+		}
 	}
 	f.VisitAll(func(flag *pflag.Flag) {
 		value, ok := fromEnv[flag.Name]
-		source := "GSWARM_" + strings.ToUpper(flag.Name)
+		source := "GSWARM_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
 		if !ok {
-			value, ok = fromFile[flag.Name]
-			source = flag.Name + " in the settings file"
+			var v fileSetting
+			v, ok = fromFile[flag.Name]
+			value, source = v.value, v.place
 		}
 		if flag.Changed || !ok || err != nil {
 			return
@@ -93,8 +97,13 @@ func (s *settings) check() error {
 		return fmt.Errorf("--interval %s: the most is 1m", s.Interval)
 	case s.Tile < time.Second || s.Tile > 24*time.Hour:
 		return fmt.Errorf("--tile %s: must lie between 1s and 24h", s.Tile)
+	case s.Budget < time.Microsecond || s.Budget > time.Minute:
+		return fmt.Errorf("--budget %s: must lie between 1us and 1m", s.Budget)
 	case s.Sync < 0:
 		return fmt.Errorf("--sync %s: must not be negative", s.Sync)
+	}
+	if _, err := chooseGPUs(s.GPUs, nil); err != nil {
+		return err
 	}
 	return nil
 }
@@ -105,18 +114,23 @@ func (s *settings) record() map[string]string {
 	if s.Sync > 0 {
 		m["sync"] = s.Sync.String()
 	}
+	m["gpus"], m["budget"], m["gpu-process-util"] = s.GPUs, s.Budget.String(), strconv.FormatBool(s.ProcessUtil)
 	if s.Ports != "" {
 		m["ports"] = s.Ports
 	}
 	return m
 }
 
-// unknownKey picks the line and the key out of the YAML decoder's message.
-var unknownKey = regexp.MustCompile(`line (\d+): field (\S+) not found`)
+// settingNames are the settings, by which the flags, the keys of the file and,
+// in capitals behind GSWARM_, the variables go.
+var settingNames = []string{"output", "interval", "tile", "sync", "ports", "gpus", "budget", "gpu-process-util", "quiet", "strict"}
 
-// readSettings reads a settings file into flag values. An unknown key is an
-// error that names its line.
-func readSettings(file string) (map[string]string, error) {
+// fileSetting is a value in a settings file and where it stands.
+type fileSetting struct{ value, place string }
+
+// readSettings reads a settings file: of no name the usual one, if there is one.
+// An unknown key is an error that names its line.
+func readSettings(file string, names []string) (map[string]fileSetting, error) {
 	path := file
 	if path == "" {
 		path = settingsFile
@@ -128,23 +142,31 @@ func readSettings(file string) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the settings: %w", err)
 	}
-	var s settings
-	d := yaml.NewDecoder(bytes.NewReader(b))
-	d.KnownFields(true)
-	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
-		if m := unknownKey.FindStringSubmatch(err.Error()); m != nil {
-			return nil, fmt.Errorf("%s, line %s: there is no setting %q; the settings are output, interval, tile, sync, ports, quiet, strict", path, m[1], m[2])
+	var doc yaml.Node
+	if err := yaml.Unmarshal(b, &doc); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(doc.Content) == 0 {
+		return nil, nil // nothing but comments
+	}
+	top := doc.Content[0]
+	if top.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("%s: line %d: settings are written as name: value", path, top.Line)
+	}
+	found := map[string]fileSetting{}
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		key, value := top.Content[i], top.Content[i+1]
+		place := fmt.Sprintf("%s, line %d", path, key.Line)
+		if !slices.Contains(names, key.Value) {
+			return nil, fmt.Errorf("%s: there is no setting %q; the settings are %s", place, key.Value, strings.Join(names, ", "))
 		}
-		return nil, fmt.Errorf("%s: %w", path, err)
+		if _, twice := found[key.Value]; twice {
+			return nil, fmt.Errorf("%s: %s stands there twice", place, key.Value)
+		}
+		if value.Kind != yaml.ScalarNode {
+			return nil, fmt.Errorf("%s: %s is one value", place, key.Value)
+		}
+		found[key.Value] = fileSetting{value.Value, place}
 	}
-	// Which keys are there, and their text, so that flags parse them alike.
-	values := map[string]string{}
-	var raw map[string]yaml.Node
-	if err := yaml.Unmarshal(b, &raw); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	for k, n := range raw {
-		values[k] = n.Value
-	}
-	return values, nil
+	return found, nil
 }

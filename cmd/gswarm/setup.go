@@ -66,7 +66,15 @@ func hostOpener(env []string) rankagent.Opener {
 
 func gpuOpener(cfg control.AgentConfig, source clock.Source) rankagent.Opener {
 	return rankagent.Opener{Name: "gpu", Open: func(rankagent.Out) (rankagent.Opened, error) {
-		d, err := gpu.Open(gpu.Options{LibraryPath: cfg.NVML, Clock: source, Interval: cfg.Interval})
+		chosen, err := chooseGPUs(cfg.GPU.Which, os.Getenv)
+		var d *gpu.Driver
+		if err == nil {
+			d, err = gpu.Open(gpu.Options{
+				LibraryPath: cfg.NVML, Clock: source, Interval: cfg.Interval,
+				Budget: cfg.GPU.Budget, ProcessUtil: cfg.GPU.ProcessUtil, Select: chosen,
+				RankOf: func(pid int) int { return rank.Of("/proc", pid, cfg.JobVar) },
+			})
+		}
 		if err != nil {
 			why := err.Error()
 			// Missing says so in the data as well, with its reason.

@@ -23,41 +23,41 @@ const (
 	// given up and a new one begun: it would smear over a gap, and the
 	// counters below may wrap.
 	maxWindows = 4
-	// retryUnsupported is how often GPM is tried again where the driver
-	// says that it has none or refuses it.
-	retryUnsupported = clock.NodeTime(10 * time.Second)
 )
 
 // activity reads the gpu_activity table of one GPU: each sample ends a window
 // and begins the next.
 type activity struct {
-	dev       *device
+	*lane
 	abs       absences
 	gpm       *gpm
-	interval  time.Duration
+	get, eval *call
 	maxWindow clock.NodeTime
-	// The last sample was taken between begin and end.
-	seeded     bool
-	begin, end clock.NodeTime
-	retryAt    clock.NodeTime
+	// The last sample was taken between from and to.
+	seeded   bool
+	from, to clock.NodeTime
+	retryAt  clock.NodeTime
 }
 
 func newActivity(dev *device) *activity {
 	interval := max(dev.driver.interval, activityInterval)
 	return &activity{
-		dev:       dev,
+		lane:      newLane(dev, table.GPUActivity, kindActivity, interval),
 		abs:       absences{table: table.GPUActivity, key: dev.key},
-		gpm:       newGPM(dev.driver),
-		interval:  interval,
+		gpm:       newGPM(dev),
+		get:       newCall(callSample, interval, dev.costs[callSample]),
+		eval:      newCall(callMetrics, interval, dev.costs[callMetrics]),
 		maxWindow: clock.NodeTime(max(maxWindows*interval, time.Second)),
 	}
 }
 
+const (
+	callSample  = "nvmlGpmSampleGet"
+	callMetrics = "nvmlGpmMetricsGet"
+)
+
 // Name returns "gpm" and the ordinal.
 func (s *activity) Name() string { return "gpm " + s.dev.key }
-
-// Interval is 125 ms, or the base interval where that is longer.
-func (s *activity) Interval() time.Duration { return s.interval }
 
 // Close frees the samples, unless NVML is gone already.
 func (s *activity) Close() error {
@@ -71,16 +71,16 @@ func (s *activity) Close() error {
 // Read takes a sample and appends the row of the window that it ends. The first
 // sample, and the first after a gap, only begin one.
 func (s *activity) Read(out rankagent.Out) error {
-	if !s.dev.driver.gate.enter() {
-		return errClosed
+	if err := s.enter(out); err != nil {
+		return err
 	}
-	defer s.dev.driver.gate.leave()
+	defer s.leave()
 	now := out.Now()
 	if now < s.retryAt {
 		s.abs.again(out, wholeRow)
 		return nil
 	}
-	if s.seeded && now-s.end < clock.NodeTime(minWindow) {
+	if s.seeded && now-s.to < clock.NodeTime(minWindow) {
 		return nil // a late tick came before; the window goes on
 	}
 	id := s.dev.id.Load()
@@ -92,16 +92,25 @@ func (s *activity) Read(out rankagent.Out) error {
 		s.fail(out, ret)
 		return nil
 	}
+	if !s.begin(s.get) {
+		s.abs.again(out, wholeRow)
+		return nil
+	}
 	begin := out.Now()
 	ret := s.gpm.sample(id.handle)
 	end := out.Now()
+	s.end(s.get, ret)
+	if s.abandoned() {
+		s.seeded = false
+		return nil
+	}
 	if ret != nvml.SUCCESS {
 		s.fail(out, ret)
 		return nil
 	}
-	start := middle(s.begin, s.end)
+	start := middle(s.from, s.to)
 	seeded := s.seeded
-	s.seeded, s.begin, s.end = true, begin, end
+	s.seeded, s.from, s.to = true, begin, end
 	defer s.gpm.advance()
 	switch {
 	case !seeded:
@@ -110,7 +119,16 @@ func (s *activity) Read(out rankagent.Out) error {
 		s.abs.absent(out, wholeRow, rankagent.NotSampled, func() string { return "the samples lie too far apart" })
 		return nil
 	}
-	if ret := s.gpm.evaluate(); ret != nvml.SUCCESS {
+	if !s.begin(s.eval) {
+		return nil
+	}
+	ret = s.gpm.evaluate()
+	s.end(s.eval, ret)
+	if s.abandoned() {
+		s.seeded = false
+		return nil
+	}
+	if ret != nvml.SUCCESS {
 		s.fail(out, ret)
 		return nil
 	}

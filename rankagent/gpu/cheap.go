@@ -3,8 +3,6 @@
 package gpu
 
 import (
-	"encoding/binary"
-	"fmt"
 	"math"
 	"time"
 
@@ -31,48 +29,103 @@ const (
 // costs on a GPU that is gone, nobody knows.
 const retryLost = clock.NodeTime(time.Second)
 
-// reading is one value of the cheap set.
-type reading struct {
-	ret   nvml.Return
-	value int64
+// cheapItems are the calls of the gpu table.
+func cheapItems(dev *device) []item {
+	memory := dev.memory
+	if memory <= 0 {
+		memory = maxMemory
+	}
+	return []item{
+		{name: "nvmlDeviceGetUtilizationRates", needs: []function{fnUtilization}, columns: []int{table.GPUUtil, table.GPUUtilMem}, lo: 0, hi: 100,
+			read: func(r *reader, h nvml.Device) nvml.Return {
+				u, ret := h.GetUtilizationRates()
+				r.set(table.GPUUtil, int64(u.Gpu))
+				r.set(table.GPUUtilMem, int64(u.Memory))
+				return ret
+			}},
+		{name: "nvmlDeviceGetMemoryInfo_v2", needs: []function{fnMemory}, columns: []int{table.GPUMemUsed}, lo: 0, hi: memory,
+			read: func(r *reader, h nvml.Device) nvml.Return {
+				m, ret := h.GetMemoryInfo_v2()
+				r.set(table.GPUMemUsed, int64(min(m.Used, math.MaxInt64)))
+				return ret
+			}},
+		{name: "nvmlDeviceGetTemperature", needs: []function{fnTemperature}, columns: []int{table.GPUTemp}, lo: minTemp, hi: maxTemp,
+			read: func(r *reader, h nvml.Device) nvml.Return {
+				t, ret := h.GetTemperature(nvml.TEMPERATURE_GPU)
+				r.set(table.GPUTemp, int64(int32(t)))
+				return ret
+			}},
+		{name: "nvmlDeviceGetClockInfo(SM)", needs: []function{fnClock}, columns: []int{table.GPUClockSM}, lo: 0, hi: maxMHz,
+			read: func(r *reader, h nvml.Device) nvml.Return {
+				mhz, ret := h.GetClockInfo(nvml.CLOCK_SM)
+				r.set(table.GPUClockSM, int64(mhz))
+				return ret
+			}},
+		{name: "nvmlDeviceGetClockInfo(MEM)", needs: []function{fnClock}, columns: []int{table.GPUClockMem}, lo: 0, hi: maxMHz,
+			read: func(r *reader, h nvml.Device) nvml.Return {
+				mhz, ret := h.GetClockInfo(nvml.CLOCK_MEM)
+				r.set(table.GPUClockMem, int64(mhz))
+				return ret
+			}},
+		{name: "nvmlDeviceGetCurrentClocksEventReasons", needs: []function{fnEventReasons, fnThrottleReasons}, columns: []int{table.GPUEventReasons}, lo: 0, hi: maxReasons,
+			read: func(r *reader, h nvml.Device) nvml.Return {
+				reasons, ret := eventReasons(r.dev.driver.has, h)
+				r.set(table.GPUEventReasons, int64(min(reasons, math.MaxInt64)))
+				return ret
+			}},
+		{name: "nvmlDeviceGetPerformanceState", needs: []function{fnPState}, columns: []int{table.GPUPState}, lo: 0, hi: maxPState,
+			read: func(r *reader, h nvml.Device) nvml.Return {
+				p, ret := h.GetPerformanceState()
+				r.set(table.GPUPState, int64(p))
+				return ret
+			}},
+		{name: "nvmlDeviceGetPowerUsage", needs: []function{fnPower}, columns: []int{table.GPUPowerAvg}, lo: 0, hi: maxPowerMW,
+			read: func(r *reader, h nvml.Device) nvml.Return {
+				mw, ret := h.GetPowerUsage()
+				r.set(table.GPUPowerAvg, int64(mw))
+				return ret
+			}},
+		{name: "NVML_FI_DEV_MEMORY_TEMP", needs: []function{fnFields}, columns: []int{table.GPUTempMem}, lo: minTemp, hi: maxTemp,
+			read: func(r *reader, h nvml.Device) nvml.Return {
+				return r.readField(h, table.GPUTempMem, nvml.FI_DEV_MEMORY_TEMP, 0, 1)
+			}},
+		{name: "NVML_FI_DEV_POWER_INSTANT", needs: []function{fnFields}, columns: []int{table.GPUPowerNow}, lo: 0, hi: maxPowerMW,
+			read: func(r *reader, h nvml.Device) nvml.Return {
+				return r.readField(h, table.GPUPowerNow, nvml.FI_DEV_POWER_INSTANT, 0, 1)
+			}},
+	}
 }
 
-// The columns of the gpu table that readings fill.
-const (
-	firstReading = table.GPUUtil
-	readings     = table.GPUPowerNow + 1
-)
+// eventReasons asks by the name that the driver knows: it changed with 535.
+func eventReasons(has *exports, h nvml.Device) (uint64, nvml.Return) {
+	if has[fnEventReasons] {
+		return h.GetCurrentClocksEventReasons()
+	}
+	return h.GetCurrentClocksThrottleReasons()
+}
 
 // cheap reads the gpu table of one GPU. It is also the one that says when the
-// GPU is lost and back.
+// GPU is lost and back, when it is throttled and when its clocks drop.
 type cheap struct {
-	dev     *device
-	abs     absences
-	values  [readings]reading
-	fields  [2]nvml.FieldValue
+	*reader
 	lost    bool
 	retryAt clock.NodeTime
+	changes changes
 }
 
 func newCheap(dev *device) *cheap {
-	return &cheap{dev: dev, abs: absences{table: table.GPU, key: dev.key}}
+	return &cheap{reader: newReader(dev, table.GPU, kindCheap, 0, cheapItems(dev))}
 }
 
 // Name returns "gpu" and the ordinal.
 func (s *cheap) Name() string { return "gpu " + s.dev.key }
 
-// Interval is the agent's base interval.
-func (s *cheap) Interval() time.Duration { return 0 }
-
-// Close has nothing to free.
-func (s *cheap) Close() error { return nil }
-
 // Read appends one row, unless the GPU is lost.
 func (s *cheap) Read(out rankagent.Out) error {
-	if !s.dev.driver.gate.enter() {
-		return errClosed
+	if err := s.enter(out); err != nil {
+		return err
 	}
-	defer s.dev.driver.gate.leave()
+	defer s.leave()
 	if s.lost || s.dev.id.Load() == nil {
 		if !s.find(out) {
 			return nil
@@ -80,8 +133,11 @@ func (s *cheap) Read(out rankagent.Out) error {
 	}
 	id := s.dev.id.Load()
 	begin := out.Now()
-	ret := s.read(id.handle)
+	_, ret := s.readAll(id.handle)
 	end := out.Now()
+	if s.abandoned() {
+		return nil
+	}
 	if isLost(ret) {
 		s.lose(out, ret)
 		return nil
@@ -91,185 +147,20 @@ func (s *cheap) Read(out rankagent.Out) error {
 	row.Read(int64(begin), int64(end))
 	row.Int(table.GPUIndex, int64(s.dev.index))
 	row.String(table.GPUUUID, id.uuid)
-	for c := firstReading; c < readings; c++ {
-		s.put(out, row, c)
+	s.put(row)
+	if m := &s.values[table.GPUMemUsed]; m.ret == nvml.SUCCESS {
+		s.dev.memUsed.Store(m.value)
 	}
+	s.changes.see(out, s.dev, begin, end, s.value(table.GPUEventReasons), s.value(table.GPUClockSM))
 	return nil
 }
 
-// read fills values. It stops at the first call that says the GPU is lost and
-// returns what it said.
-func (s *cheap) read(h nvml.Device) nvml.Return {
-	has, v := s.dev.driver.has, &s.values
-	for i := range v {
-		v[i] = reading{ret: nvml.ERROR_FUNCTION_NOT_FOUND}
+// value returns a column's value, -1 where it is not known.
+func (s *cheap) value(col int) int64 {
+	if v := &s.values[col]; v.ret == nvml.SUCCESS && v.value >= 0 && v.value <= maxReasons {
+		return v.value
 	}
-	if has[fnUtilization] {
-		u, ret := h.GetUtilizationRates()
-		v[table.GPUUtil] = reading{ret, int64(u.Gpu)}
-		v[table.GPUUtilMem] = reading{ret, int64(u.Memory)}
-		if isLost(ret) {
-			return ret
-		}
-	}
-	if has[fnMemory] {
-		m, ret := h.GetMemoryInfo_v2()
-		v[table.GPUMemUsed] = reading{ret, int64(min(m.Used, math.MaxInt64))}
-		if isLost(ret) {
-			return ret
-		}
-	}
-	if has[fnTemperature] {
-		t, ret := h.GetTemperature(nvml.TEMPERATURE_GPU)
-		v[table.GPUTemp] = reading{ret, int64(int32(t))}
-		if isLost(ret) {
-			return ret
-		}
-	}
-	if has[fnClock] {
-		mhz, ret := h.GetClockInfo(nvml.CLOCK_SM)
-		v[table.GPUClockSM] = reading{ret, int64(mhz)}
-		if isLost(ret) {
-			return ret
-		}
-		mhz, ret = h.GetClockInfo(nvml.CLOCK_MEM)
-		v[table.GPUClockMem] = reading{ret, int64(mhz)}
-		if isLost(ret) {
-			return ret
-		}
-	}
-	if reasons, ret := eventReasons(has, h); ret != nvml.ERROR_FUNCTION_NOT_FOUND {
-		v[table.GPUEventReasons] = reading{ret, int64(min(reasons, math.MaxInt64))}
-		if isLost(ret) {
-			return ret
-		}
-	}
-	if has[fnPState] {
-		p, ret := h.GetPerformanceState()
-		v[table.GPUPState] = reading{ret, int64(p)}
-		if isLost(ret) {
-			return ret
-		}
-	}
-	if has[fnPower] {
-		mw, ret := h.GetPowerUsage()
-		v[table.GPUPowerAvg] = reading{ret, int64(mw)}
-		if isLost(ret) {
-			return ret
-		}
-	}
-	if has[fnFields] {
-		return s.readFields(h)
-	}
-	return nvml.SUCCESS
-}
-
-// eventReasons asks by the name that the driver knows: it changed with 535.
-func eventReasons(has *exports, h nvml.Device) (uint64, nvml.Return) {
-	switch {
-	case has[fnEventReasons]:
-		return h.GetCurrentClocksEventReasons()
-	case has[fnThrottleReasons]:
-		return h.GetCurrentClocksThrottleReasons()
-	}
-	return 0, nvml.ERROR_FUNCTION_NOT_FOUND
-}
-
-// readFields reads the two field values whose driver calls cost as little as
-// the rest, both at once.
-func (s *cheap) readFields(h nvml.Device) nvml.Return {
-	s.fields[0] = nvml.FieldValue{FieldId: nvml.FI_DEV_MEMORY_TEMP}
-	s.fields[1] = nvml.FieldValue{FieldId: nvml.FI_DEV_POWER_INSTANT}
-	ret := h.GetFieldValues(s.fields[:])
-	for i, c := range [2]int{table.GPUTempMem, table.GPUPowerNow} {
-		f := &s.fields[i]
-		r := &s.values[c]
-		r.ret = ret
-		if ret == nvml.SUCCESS {
-			r.ret = nvml.Return(f.NvmlReturn)
-		}
-		if r.ret != nvml.SUCCESS {
-			if isLost(r.ret) {
-				return r.ret
-			}
-			continue
-		}
-		v, ok := fieldInt(f)
-		r.value = v
-		if !ok {
-			r.value = math.MinInt64 // no limit lets it pass
-		}
-	}
-	return ret
-}
-
-// fieldInt decodes a field value, which the driver may deliver in any type.
-func fieldInt(f *nvml.FieldValue) (int64, bool) {
-	raw := binary.NativeEndian.Uint64(f.Value[:])
-	switch nvml.ValueType(f.ValueType) {
-	case nvml.VALUE_TYPE_DOUBLE:
-		d := math.Float64frombits(raw)
-		if math.IsNaN(d) || math.Abs(d) > 1<<62 {
-			return 0, false
-		}
-		return int64(math.Round(d)), true
-	case nvml.VALUE_TYPE_UNSIGNED_INT:
-		// A negative temperature in an unsigned field is still negative.
-		v := binary.NativeEndian.Uint32(f.Value[:])
-		if f.FieldId == nvml.FI_DEV_MEMORY_TEMP {
-			return int64(int32(v)), true
-		}
-		return int64(v), true
-	case nvml.VALUE_TYPE_UNSIGNED_LONG, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG:
-		return int64(min(raw, math.MaxInt64)), true
-	case nvml.VALUE_TYPE_SIGNED_LONG_LONG:
-		return int64(raw), true
-	case nvml.VALUE_TYPE_SIGNED_INT:
-		return int64(int32(binary.NativeEndian.Uint32(f.Value[:]))), true
-	case nvml.VALUE_TYPE_UNSIGNED_SHORT:
-		return int64(binary.NativeEndian.Uint16(f.Value[:])), true
-	}
-	return 0, false
-}
-
-// put sets one column of the row, or says why it stays null.
-func (s *cheap) put(out rankagent.Out, row table.Row, column int) {
-	r := &s.values[column]
-	if r.ret != nvml.SUCCESS {
-		s.abs.absent(out, column, reasonOf(r.ret), func() string { return text(r.ret) })
-		return
-	}
-	lo, hi := s.limits(column)
-	if r.value < lo || r.value > hi {
-		s.abs.absent(out, column, rankagent.InvalidValue, func() string {
-			return fmt.Sprintf("the driver says %d", r.value)
-		})
-		return
-	}
-	row.Int(column, r.value)
-	s.abs.present(out, column)
-}
-
-// limits returns the range in which a column's value can be true.
-func (s *cheap) limits(column int) (lo, hi int64) {
-	switch column {
-	case table.GPUUtil, table.GPUUtilMem:
-		return 0, 100
-	case table.GPUMemUsed:
-		if s.dev.memory > 0 {
-			return 0, s.dev.memory
-		}
-		return 0, maxMemory
-	case table.GPUTemp, table.GPUTempMem:
-		return minTemp, maxTemp
-	case table.GPUClockSM, table.GPUClockMem:
-		return 0, maxMHz
-	case table.GPUEventReasons:
-		return 0, maxReasons
-	case table.GPUPState:
-		return 0, maxPState
-	}
-	return 0, maxPowerMW
+	return -1
 }
 
 // lostDetail is the detail of the events gpu_lost and gpu_back.
@@ -283,7 +174,7 @@ func (s *cheap) lose(out rankagent.Out, ret nvml.Return) {
 	now := out.Now()
 	if !s.lost && s.dev.id.Load() != nil {
 		s.lost = true
-		out.Event(now, EventLost, s.dev.index, -1, lostDetail{s.dev.id.Load().uuid, text(ret)})
+		out.Event(now, EventLost, s.dev.index, -1, lostDetail{s.dev.uuid(), text(ret)})
 	}
 	s.retryAt = now + retryLost
 	s.abs.absent(out, wholeRow, reasonOf(ret), func() string { return text(ret) })
@@ -307,7 +198,7 @@ func (s *cheap) find(out rankagent.Out) bool {
 func (s *cheap) found(out rankagent.Out) {
 	if s.lost {
 		s.lost = false
-		out.Event(out.Now(), EventBack, s.dev.index, -1, lostDetail{UUID: s.dev.id.Load().uuid})
+		out.Event(out.Now(), EventBack, s.dev.index, -1, lostDetail{UUID: s.dev.uuid()})
 	}
 	s.abs.present(out, wholeRow)
 }

@@ -4,43 +4,52 @@ package gpu
 
 import (
 	"math"
+	"runtime"
 	"slices"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"golang.org/x/sys/unix"
 )
 
-// costTries is how often each call is tried: enough for a median, few enough
-// that even a dear call does not hold up the job's start.
-const costTries = 5
+const (
+	// costTries is how often each call is tried: enough for a median, few
+	// enough that even a dear call does not hold up the job's start.
+	costTries = 5
+	// dearTry is a try after which no second one is made.
+	dearTry = 10 * time.Millisecond
+)
 
 // try makes each call that the sources will make and measures it, and finds out
 // by two live samples whether GPM works; where it does not, why says so. GPUs
 // are tried all at once, as they will be read.
 func (dev *device) try(id *identity) (costs []CallCost, works bool, why string) {
+	runtime.LockOSThread() // CPU time is counted by thread
+	defer runtime.UnlockOSThread()
 	measure := func(call string, f func() nvml.Return) nvml.Return {
 		c, ret := dev.measure(call, f)
 		costs = append(costs, c)
 		return ret
 	}
-	g := newGPM(dev.driver)
+	g := newGPM(dev)
 	defer g.free()
 	ret := g.alloc()
 	if ret == nvml.SUCCESS {
 		// The last try is the first sample of the window that is evaluated
 		// below.
-		ret = measure("nvmlGpmSampleGet", func() nvml.Return { return g.sample(id.handle) })
+		ret = measure(callSample, func() nvml.Return { return g.sample(id.handle) })
 	}
-	dev.tryCheap(id.handle, measure)
+	sampled := dev.driver.clock.Now()
+	dev.tryItems(id.handle, measure)
 	if ret != nvml.SUCCESS {
 		return costs, false, text(ret)
 	}
-	time.Sleep(minWindow)
+	time.Sleep(minWindow - time.Duration(dev.driver.clock.Now()-sampled))
 	g.advance()
 	if ret := g.sample(id.handle); ret != nvml.SUCCESS {
 		return costs, false, text(ret)
 	}
-	if ret := measure("nvmlGpmMetricsGet", g.evaluate); ret != nvml.SUCCESS {
+	if ret := measure(callMetrics, g.evaluate); ret != nvml.SUCCESS {
 		return costs, false, text(ret)
 	}
 	for i := range metrics {
@@ -52,55 +61,88 @@ func (dev *device) try(id *identity) (costs []CallCost, works bool, why string) 
 	return costs, false, "no metric has a value"
 }
 
-// tryCheap measures the calls of the cheap set that the driver has. Their
-// time counts, not what they return.
-func (dev *device) tryCheap(h nvml.Device, measure func(string, func() nvml.Return) nvml.Return) {
+// tryItems measures the other calls that the sources make and the driver has.
+// Their time counts, not what they return.
+func (dev *device) tryItems(h nvml.Device, measure func(string, func() nvml.Return) nvml.Return) {
 	has := dev.driver.has
-	if has[fnUtilization] {
-		_ = measure("nvmlDeviceGetUtilizationRates", func() nvml.Return { _, ret := h.GetUtilizationRates(); return ret })
+	items := cheapItems(dev)
+	if dev.parent == nil {
+		items = append(append(items, counterItems()...), energyItems()...)
 	}
-	if has[fnMemory] {
-		_ = measure("nvmlDeviceGetMemoryInfo_v2", func() nvml.Return { _, ret := h.GetMemoryInfo_v2(); return ret })
+	r := &reader{lane: &lane{dev: dev}}
+	for i := range items {
+		if it := &items[i]; it.has(has) {
+			_ = measure(it.name, func() nvml.Return { return it.read(r, h) })
+		}
 	}
-	if has[fnTemperature] {
-		_ = measure("nvmlDeviceGetTemperature", func() nvml.Return { _, ret := h.GetTemperature(nvml.TEMPERATURE_GPU); return ret })
+	if has[fnSamples] && dev.parent == nil {
+		_ = measure(callPower, func() nvml.Return { _, _, ret := h.GetSamples(nvml.TOTAL_POWER_SAMPLES, 0); return ret })
 	}
-	if has[fnClock] {
-		_ = measure("nvmlDeviceGetClockInfo(SM)", func() nvml.Return { _, ret := h.GetClockInfo(nvml.CLOCK_SM); return ret })
-		_ = measure("nvmlDeviceGetClockInfo(MEM)", func() nvml.Return { _, ret := h.GetClockInfo(nvml.CLOCK_MEM); return ret })
+	if has[fnProcesses] {
+		_ = measure(callProcesses, func() nvml.Return { _, ret := h.GetComputeRunningProcesses(); return ret })
 	}
-	if has[fnEventReasons] || has[fnThrottleReasons] {
-		_ = measure("nvmlDeviceGetCurrentClocksEventReasons", func() nvml.Return { _, ret := eventReasons(has, h); return ret })
-	}
-	if has[fnPState] {
-		_ = measure("nvmlDeviceGetPerformanceState", func() nvml.Return { _, ret := h.GetPerformanceState(); return ret })
-	}
-	if has[fnPower] {
-		_ = measure("nvmlDeviceGetPowerUsage", func() nvml.Return { _, ret := h.GetPowerUsage(); return ret })
-	}
-	if has[fnFields] {
-		s := &cheap{dev: dev}
-		_ = measure("nvmlDeviceGetFieldValues(82,186)", func() nvml.Return { return s.readFields(h) })
+	if has[fnProcessUtil] && dev.driver.processUtil {
+		_ = measure(callProcessUtil, func() nvml.Return { _, ret := h.GetProcessUtilization(0); return ret })
 	}
 }
 
-// measure calls f a few times and returns what it cost and how it ended.
+// measure calls f a few times, once where it is dear, and returns what it cost
+// and how it ended.
 func (dev *device) measure(call string, f func() nvml.Return) (CallCost, nvml.Return) {
 	now := dev.driver.clock.Now
-	var took [costTries]int64
+	var wall, cpu [costTries]int64
 	var ret nvml.Return
-	for i := range took {
-		begin := now()
+	n := 0
+	for n < costTries {
+		begin, used := now(), threadCPU()
 		ret = f()
-		took[i] = int64(now() - begin)
+		wall[n], cpu[n] = int64(now()-begin), threadCPU()-used
+		n++
+		if wall[n-1] > int64(dearTry) {
+			break
+		}
 	}
-	slices.Sort(took[:])
+	slices.Sort(wall[:n])
+	slices.Sort(cpu[:n])
 	c := CallCost{
-		Call: call, GPU: dev.index, Tries: costTries,
-		MedianNS: took[costTries/2], MaxNS: took[costTries-1],
+		Call: call, GPU: dev.index, Tries: n,
+		MedianNS: wall[n/2], MaxNS: wall[n-1], CPUNS: cpu[n/2],
 	}
 	if ret != nvml.SUCCESS {
 		c.Error = text(ret)
 	}
 	return c, ret
+}
+
+// planned adds to each call's cost how often it will be made. A call that was
+// not tried long enough for a fair median is put right while it is made.
+func (dev *device) planned(costs []CallCost) []CallCost {
+	tick := dev.driver.interval
+	floor := map[string]time.Duration{
+		callSample: max(tick, activityInterval), callMetrics: max(tick, activityInterval),
+		callPower: powerInterval, callProcesses: time.Duration(processEvery), callProcessUtil: time.Duration(processEvery),
+	}
+	for _, it := range cheapItems(dev) {
+		floor[it.name] = tick
+	}
+	for _, it := range counterItems() {
+		floor[it.name] = counterInterval
+	}
+	for _, it := range energyItems() {
+		floor[it.name] = energyInterval
+	}
+	for i := range costs {
+		c := &costs[i]
+		c.Every = newCall(c.Call, floor[c.Call], *c).every.String()
+	}
+	return costs
+}
+
+// threadCPU returns the calling thread's CPU time.
+func threadCPU() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
+		return 0
+	}
+	return ts.Nano()
 }

@@ -31,6 +31,18 @@ type device struct {
 	key       string      // the ordinal as the absence table has it
 	memory    int64       // 0 where the GPU did not say
 	failure   nvml.Return // why it had not said who it is when Open asked
+	// parent is the GPU that a MIG instance is part of, nil for a GPU, and
+	// gpuInstance its number there; migIndex is what it is asked for by.
+	parent                *device
+	migIndex, gpuInstance int
+	// shared is what the GPU has in common with its MIG instances.
+	shared *physical
+	// costs is what each call took when Open tried it.
+	costs map[string]CallCost
+	// lanes are those of its sources; Sources fills them.
+	lanes []*lane
+	// memUsed is what the cheap set read last.
+	memUsed atomic.Int64
 	// id is nil as long as the GPU has not said who it is.
 	id atomic.Pointer[identity]
 }
@@ -43,6 +55,9 @@ func (dev *device) setIndex(i int) {
 // look-up by UUID would have the driver ask every GPU of the node, else by its
 // index, which holds until nvmlShutdown.
 func (dev *device) identify() nvml.Return {
+	if dev.parent != nil {
+		return dev.identifyMIG()
+	}
 	lib, has := dev.driver.lib, dev.driver.has
 	var handle nvml.Device
 	var ret nvml.Return
@@ -87,10 +102,20 @@ func (dev *device) describe(all []*identity, sysfs string) description {
 		return description{info: info}
 	}
 	info.UUID, info.PCIBusID = id.uuid, id.busID
+	if dev.parent != nil {
+		gi := dev.gpuInstance
+		info.Parent, info.GPUInstance = dev.parent.uuid(), &gi
+	}
 	dev.describeStatic(id, &info, sysfs)
 	info.NVLinks = dev.activeLinks(id)
 	info.Topology = dev.topology(id, all, info.NVLinks)
 	costs, gpm, why := dev.try(id)
+	if len(dev.costs) == 0 {
+		dev.costs = map[string]CallCost{}
+	}
+	for _, c := range costs {
+		dev.costs[c.Call] = c
+	}
 	info.GPM = gpm
 	if !gpm {
 		info.missing("gpm", why)

@@ -35,7 +35,10 @@ type Driver struct {
 	selected []bool
 	infos    []Info
 	plan     []CallCost
-	gate     gate
+	// rankOf and processUtil are as in Options.
+	rankOf      func(pid int) int
+	processUtil bool
+	gate        gate
 }
 
 // Devices returns all GPUs that the driver shows to this process, in order of
@@ -46,22 +49,39 @@ func (d *Driver) Devices() []Info { return d.infos }
 // Plan returns what each call cost on each GPU when Open tried it.
 func (d *Driver) Plan() []CallCost { return d.plan }
 
-// Sources returns new sources for the selected GPUs: for each one for the
-// cheap set and one for GPM. They know nothing of each other, so that a call
-// that hangs holds up its own source only.
+// Sources returns new sources for the selected GPUs, one for each kind of
+// reading of each GPU, and two for all of them: what the driver tells of its own
+// accord, and a watch. A call that hangs holds up its own source only, and has
+// the watch fence off its GPU.
 func (d *Driver) Sources() []rankagent.Source {
 	var all []rankagent.Source
-	for i, dev := range d.devices {
-		if d.selected[i] {
-			all = append(all, newCheap(dev))
+	each := func(f func(dev *device) rankagent.Source) {
+		for i, dev := range d.devices {
+			if d.selected[i] {
+				if s := f(dev); s != nil {
+					all = append(all, s)
+				}
+			}
 		}
 	}
-	for i, dev := range d.devices {
-		if d.selected[i] {
-			all = append(all, newActivity(dev))
+	whole := func(f func(dev *device) rankagent.Source) func(dev *device) rankagent.Source {
+		return func(dev *device) rankagent.Source {
+			if dev.parent != nil {
+				return nil // a MIG instance has none of its own
+			}
+			return f(dev)
 		}
 	}
-	return all
+	for _, dev := range d.devices {
+		dev.lanes = nil
+	}
+	each(func(dev *device) rankagent.Source { return newCheap(dev) })
+	each(func(dev *device) rankagent.Source { return newActivity(dev) })
+	each(whole(func(dev *device) rankagent.Source { return newPower(dev) }))
+	each(whole(func(dev *device) rankagent.Source { return newCounters(dev) }))
+	each(whole(func(dev *device) rankagent.Source { return newEnergy(dev) }))
+	each(func(dev *device) rankagent.Source { return newProcesses(dev) })
+	return append(all, newEvents(d), newWatch(d))
 }
 
 // Close ends NVML. It returns within 100 ms: where a read is stuck in the

@@ -47,6 +47,7 @@ var metrics = [...]metric{
 
 // gpm is a pair of GPM samples of one GPU: the last one and the one to come.
 type gpm struct {
+	dev     *device
 	lib     nvml.Interface
 	has     *exports
 	samples [2]nvml.GpmSample
@@ -54,7 +55,7 @@ type gpm struct {
 	get     nvml.GpmMetricsGetType
 }
 
-func newGPM(d *Driver) *gpm { return &gpm{lib: d.lib, has: d.has} }
+func newGPM(dev *device) *gpm { return &gpm{dev: dev, lib: dev.driver.lib, has: dev.driver.has} }
 
 // alloc makes room for the samples, once.
 func (g *gpm) alloc() nvml.Return {
@@ -88,8 +89,15 @@ func (g *gpm) free() {
 	}
 }
 
-// sample takes the sample to come.
+// sample takes the sample to come. That of a MIG instance is asked of its GPU.
 func (g *gpm) sample(h nvml.Device) nvml.Return {
+	if p := g.dev.parent; p != nil {
+		id := p.id.Load()
+		if id == nil || !g.has[fnGPMMIGGet] {
+			return nvml.ERROR_NOT_SUPPORTED
+		}
+		return id.handle.GpmMigSampleGet(g.dev.gpuInstance, g.samples[g.next])
+	}
 	return h.GpmSampleGet(g.samples[g.next])
 }
 

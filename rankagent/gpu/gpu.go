@@ -37,6 +37,15 @@ type Options struct {
 	// Select says which GPUs get sources; nil means all. The others are
 	// listed by Devices and keep their ordinals.
 	Select func(Info) bool
+	// Budget is how much driver time each GPU may cost per base interval,
+	// averaged over a minute; 0 means 0.5 ms. It is kept by reading less
+	// often.
+	Budget time.Duration
+	// ProcessUtil asks for the SM use of each process, which costs 2.5 ms.
+	ProcessUtil bool
+	// RankOf returns the rank of a process, -1 where it is none of the job's;
+	// nil where nobody knows.
+	RankOf func(pid int) int
 	// Timeout is how long Open waits for nvmlInit and again for the GPUs;
 	// 0 means 30 s, since without persistence mode the driver starts each
 	// GPU at the first call.
@@ -62,6 +71,10 @@ type Info struct {
 	NUMANode *int `yaml:"numa_node,omitempty" json:"numa_node,omitempty"`
 	// MIG is "enabled", "disabled", or empty where the GPU has no such mode.
 	MIG string `yaml:"mig,omitempty" json:"mig,omitempty"`
+	// Parent is the UUID of the GPU that a MIG instance is part of, and
+	// GPUInstance its number there.
+	Parent      string `yaml:"mig_parent,omitempty" json:"mig_parent,omitempty"`
+	GPUInstance *int   `yaml:"mig_gpu_instance,omitempty" json:"mig_gpu_instance,omitempty"`
 	// NVLinks is the number of active NVLinks.
 	NVLinks int `yaml:"nvlinks,omitempty" json:"nvlinks,omitempty"`
 	// Topology is the way to every GPU in the order of Devices, in the
@@ -75,7 +88,8 @@ type Info struct {
 	Missing map[string]string `yaml:"missing,omitempty" json:"missing,omitempty"`
 }
 
-// CallCost is what one driver call took on one GPU when Open tried it.
+// CallCost is what one driver call took on one GPU when Open tried it, and how
+// often it is made for that.
 type CallCost struct {
 	Call string `yaml:"call" json:"call"`
 	GPU  int    `yaml:"gpu" json:"gpu"`
@@ -83,7 +97,12 @@ type CallCost struct {
 	// caches, is part of the maximum.
 	MedianNS int64 `yaml:"median_ns" json:"median_ns"`
 	MaxNS    int64 `yaml:"max_ns" json:"max_ns"`
-	Tries    int   `yaml:"tries" json:"tries"`
+	// CPUNS is the median of the CPU time that they took.
+	CPUNS int64 `yaml:"cpu_ns" json:"cpu_ns"`
+	Tries int   `yaml:"tries" json:"tries"`
+	// Every is the time between two calls by plan; empty where the call is
+	// not made.
+	Every string `yaml:"every,omitempty" json:"every,omitempty"`
 	// Error is how the last try ended where it failed.
 	Error string `yaml:"error,omitempty" json:"error,omitempty"`
 }
@@ -92,6 +111,21 @@ type CallCost struct {
 const (
 	EventLost = "gpu_lost" // the GPU fell off the bus or needs a reset
 	EventBack = "gpu_back" // it answers again
+
+	EventFenced        = "gpu_fenced"        // a call hangs: no further ones
+	EventReturned      = "gpu_call_returned" // the call that hung came back; the fence stays
+	EventCallSlow      = "gpu_call_slow"     // a call has become dear and is made less often
+	EventCallRestored  = "gpu_call_restored" // it is made as planned again
+	EventSlowed        = "sampling_slowed"   // the budget is exceeded: everything dear is read less often
+	EventRestored      = "sampling_restored" // there is room for more again
+	EventCounterReset  = "gpu_counter_reset" // a counter went back
+	EventProcessStart  = "gpu_process_start" // a process holds the GPU
+	EventProcessEnd    = "gpu_process_end"   // it does no longer
+	EventXid           = "xid"               // the driver reports an error of the GPU
+	EventThrottleBegin = "throttle_begin"    // something keeps the clocks down
+	EventThrottleEnd   = "throttle_end"      // it has not for a second
+	EventClockDrop     = "clock_drop"        // the SM clock fell by a tenth while the GPU works
+	EventClockBack     = "clock_back"        // it is back
 )
 
 // missingInterval is how often Missing repeats itself.
@@ -117,7 +151,8 @@ func (*missing) Interval() time.Duration { return missingInterval }
 func (*missing) Close() error            { return nil }
 
 func (m *missing) Read(out rankagent.Out) error {
-	out.Absent(table.GPU, "", "", m.reason, m.detail)
-	out.Absent(table.GPUActivity, "", "", m.reason, m.detail)
+	for _, t := range []*table.Table{table.GPU, table.GPUActivity, table.GPUPower, table.GPUCounter, table.GPUProcess} {
+		out.Absent(t, "", "", m.reason, m.detail)
+	}
 	return nil
 }

@@ -95,15 +95,19 @@ func newSink() *sink {
 		missing: map[string]rankagent.Reason{},
 		details: map[string]string{},
 	}
-	for _, t := range []*table.Table{table.GPU, table.GPUActivity} {
-		s.batches[t] = table.NewBatch(t, 64)
-	}
 	return s
 }
 
 func (s *sink) Now() clock.NodeTime { return clock.System{}.Now() + s.skew }
 
-func (s *sink) Batch(t *table.Table) *table.Batch { return s.batches[t] }
+func (s *sink) Batch(t *table.Table) *table.Batch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.batches[t] == nil {
+		s.batches[t] = table.NewBatch(t, 64)
+	}
+	return s.batches[t]
+}
 
 func (s *sink) Absent(t *table.Table, column, key string, reason rankagent.Reason, detail string) {
 	s.mu.Lock()
@@ -144,6 +148,9 @@ func (s *sink) kinds() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var kinds []string
+	if b := s.batches[table.Event]; b != nil {
+		kinds = append(kinds, b.Strings(table.EventKind)...)
+	}
 	for _, e := range s.events {
 		kind, _, _ := strings.Cut(e, " ")
 		kinds = append(kinds, kind)

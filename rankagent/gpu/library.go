@@ -45,6 +45,20 @@ const (
 	fnGPMFree
 	fnGPMGet
 	fnGPMMetrics
+	fnGPMMIGGet
+	fnSamples
+	fnEnergy
+	fnECC
+	fnRemapped
+	fnProcesses
+	fnProcessUtil
+	fnEventSet
+	fnEventTypes
+	fnEventRegister
+	fnEventWait
+	fnMIGCount
+	fnMIGHandle
+	fnMIGInstance
 	functions
 )
 
@@ -81,6 +95,20 @@ var symbols = [functions][]string{
 	fnGPMFree:          {"nvmlGpmSampleFree"},
 	fnGPMGet:           {"nvmlGpmSampleGet"},
 	fnGPMMetrics:       {"nvmlGpmMetricsGet"},
+	fnGPMMIGGet:        {"nvmlGpmMigSampleGet"},
+	fnSamples:          {"nvmlDeviceGetSamples"},
+	fnEnergy:           {"nvmlDeviceGetTotalEnergyConsumption"},
+	fnECC:              {"nvmlDeviceGetTotalEccErrors"},
+	fnRemapped:         {"nvmlDeviceGetRemappedRows"},
+	fnProcesses:        {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses"},
+	fnProcessUtil:      {"nvmlDeviceGetProcessUtilization"},
+	fnEventSet:         {"nvmlEventSetCreate"},
+	fnEventTypes:       {"nvmlDeviceGetSupportedEventTypes"},
+	fnEventRegister:    {"nvmlDeviceRegisterEvents"},
+	fnEventWait:        {"nvmlEventSetWait_v2", "nvmlEventSetWait"},
+	fnMIGCount:         {"nvmlDeviceGetMaxMigDeviceCount"},
+	fnMIGHandle:        {"nvmlDeviceGetMigDeviceHandleByIndex"},
+	fnMIGInstance:      {"nvmlDeviceGetGpuInstanceId"},
 }
 
 // exports says which functions a driver has. go-nvml calls through lazily

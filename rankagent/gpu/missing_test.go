@@ -32,7 +32,7 @@ func TestMissing(t *testing.T) {
 		if err := s.Read(heard); err != nil {
 			t.Fatal(err)
 		}
-		if len(heard) != 2 || heard["gpu//"] != want || heard["gpu_activity//"] != want {
+		if len(heard) != 5 || heard["gpu//"] != want || heard["gpu_activity//"] != want {
 			t.Errorf("%v: %v", err, heard)
 		}
 		if s.Interval() <= 0 || s.Name() == "" || s.Close() != nil {

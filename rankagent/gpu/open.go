@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -38,6 +39,7 @@ func Open(opts Options) (*Driver, error) {
 		has:      has,
 		clock:    opts.Clock,
 		interval: opts.Interval,
+		rankOf:   opts.RankOf, processUtil: opts.ProcessUtil,
 	}
 	count, err := d.init(opts.Timeout)
 	if err != nil {
@@ -49,6 +51,7 @@ func Open(opts Options) (*Driver, error) {
 	d.selected = make([]bool, len(d.devices))
 	for i := range d.devices {
 		d.selected[i] = opts.Select == nil || opts.Select(d.infos[i])
+		d.devices[i].shared.budget.set(opts.Budget, opts.Interval)
 	}
 	return d, nil
 }
@@ -59,6 +62,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Clock == nil {
 		o.Clock = clock.System{}
+	}
+	if o.Budget == 0 {
+		o.Budget = defaultBudget
 	}
 	if o.Interval == 0 {
 		o.Interval = defaultInterval
@@ -153,14 +159,15 @@ func (d *Driver) enumerate(count int, timeout time.Duration) {
 	devices := make([]*device, count)
 	each(d, count, timeout,
 		func(i int) *device {
-			dev := &device{driver: d, nvmlIndex: i}
+			dev := &device{driver: d, nvmlIndex: i, shared: &physical{}}
 			dev.failure = dev.identify()
 			return dev
 		},
 		func(i int, dev *device) { devices[i] = dev },
 		func(i int) {
-			devices[i] = &device{driver: d, nvmlIndex: i, failure: nvml.ERROR_TIMEOUT}
+			devices[i] = &device{driver: d, nvmlIndex: i, failure: nvml.ERROR_TIMEOUT, shared: &physical{}}
 		})
+	devices = append(devices, d.instances(devices, timeout)...)
 	slices.SortStableFunc(devices, func(a, b *device) int {
 		x, y := a.id.Load(), b.id.Load()
 		switch {
@@ -171,7 +178,7 @@ func (d *Driver) enumerate(count int, timeout time.Duration) {
 		case y == nil:
 			return -1
 		}
-		return slices.Compare(x.pci[:], y.pci[:])
+		return cmp.Or(slices.Compare(x.pci[:], y.pci[:]), a.rankInGPU()-b.rankInGPU())
 	})
 	for i, dev := range devices {
 		dev.setIndex(i)
@@ -200,6 +207,6 @@ func (d *Driver) describeAll(sysfs string, timeout time.Duration) {
 		})
 	for i, dev := range d.devices {
 		dev.memory = d.infos[i].MemoryBytes
-		d.plan = append(d.plan, costs[i]...)
+		d.plan = append(d.plan, dev.planned(costs[i])...)
 	}
 }

@@ -72,7 +72,7 @@ func TestSixteen(t *testing.T) {
 			t.Errorf("GPU %d at %s", i, info.PCIBusID)
 		}
 	}
-	if len(uuids) != 16 || len(d.Sources()) != 32 {
+	if len(uuids) != 16 || len(d.Sources()) != 16*6+2 {
 		t.Errorf("%d GPUs, %d sources", len(uuids), len(d.Sources()))
 	}
 }
@@ -121,17 +121,17 @@ func TestPlan(t *testing.T) {
 	seen := map[string]int{}
 	for _, c := range d.Plan() {
 		seen[c.Call]++
-		if c.MedianNS <= 0 || c.MaxNS < c.MedianNS || c.Tries != costTries {
+		if c.MedianNS <= 0 || c.MaxNS < c.MedianNS || c.Tries < 1 || c.Every == "" {
 			t.Errorf("%+v", c)
 		}
-		if slow := c.Call == "nvmlDeviceGetPowerUsage" && c.GPU == 1; slow && c.MedianNS < 2e6 {
+		if slow := c.Call == "nvmlDeviceGetPowerUsage" && c.GPU == 1; slow && (c.MedianNS < 2e6 || c.CPUNS > c.MedianNS/2 || c.Every < "3s") {
 			t.Errorf("a call of 2 ms: %+v", c)
 		}
-		if failed := strings.HasPrefix(c.Call, "nvmlDeviceGetClockInfo") && c.GPU == 0; failed != (c.Error != "") {
+		if failed := strings.HasPrefix(c.Call, "nvmlDeviceGetClockInfo") && c.GPU == 0; failed != (c.Error == "NVML_ERROR_NO_PERMISSION") {
 			t.Errorf("%+v", c)
 		}
 	}
-	if len(seen) != 11 {
+	if len(seen) != 29 {
 		t.Errorf("calls: %v", seen)
 	}
 	for call, n := range seen {
@@ -149,7 +149,7 @@ func TestSelect(t *testing.T) {
 	for _, s := range d.Sources() {
 		names = append(names, s.Name())
 	}
-	if !slices.Equal(names, []string{"gpu 2", "gpm 2"}) || len(d.Devices()) != 4 {
+	if !slices.Equal(names, []string{"gpu 2", "gpm 2", "power 2", "counter 2", "energy 2", "processes 2", "gpu events", "gpu watch"}) || len(d.Devices()) != 4 {
 		t.Errorf("sources %v of %d GPUs", names, len(d.Devices()))
 	}
 }

@@ -16,9 +16,8 @@
 #include <string.h>
 #include <time.h>
 
-#define API __attribute__((visibility("default")))
-
 static struct gpu gpus[MAX_GPUS]; /* every GPU of the node, by number */
+static struct gpu instances[MAX_GPUS * MAX_INSTANCES];
 static struct gpu *shown[MAX_GPUS]; /* those that can be opened, by index */
 static int shown_count;
 static int users; /* nvmlInit less nvmlShutdown */
@@ -53,6 +52,14 @@ static int init(void)
 		replay_describe(i, &gpus[i]);
 		if ((gpus[i].visible = script_visible(i)))
 			shown[shown_count++] = &gpus[i];
+		for (int k = 0; k < MAX_INSTANCES; k++) {
+			struct gpu *m = &instances[i * MAX_INSTANCES + k];
+			*m = gpus[i];
+			m->parent = &gpus[i];
+			m->instance = k + 1;
+			m->mem_total /= 7;
+			snprintf(m->uuid, sizeof m->uuid, "MIG-%02x%02x%.31s", i, k, gpus[i].uuid + 8);
+		}
 	}
 	for (int i = 0; script_reverse() && i < shown_count / 2; i++) {
 		struct gpu *g = shown[i];
@@ -88,34 +95,39 @@ API const char *nvmlErrorString(int ret)
 
 #ifndef STANDIN_BARE
 
-/* ENTER is the beginning of every call about a device. */
-#define ENTER(function, g) \
-	struct outcome o; \
-	do { \
-		int entered = enter(function, g, &o); \
-		if (entered) \
-			return entered; \
-	} while (0)
+/* What can be asked of a MIG instance. */
+static int of_instance(const char *function)
+{
+	static const char *const known[] = {
+		"nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetPciInfo", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2",
+		"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeRunningProcesses",
+	};
+	for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
+		if (!strcmp(known[i], function))
+			return 1;
+	return 0;
+}
 
-static int enter(const char *function, const struct gpu *g, struct outcome *o)
+int enter(const char *function, const struct gpu *g, struct outcome *o)
 {
 	if (__atomic_load_n(&users, __ATOMIC_SEQ_CST) == 0)
 		return UNINITIALIZED;
-	if (g && (g < gpus || g >= gpus + MAX_GPUS))
+	if (g && (g < gpus || g >= gpus + MAX_GPUS) && (g < instances || g >= instances + MAX_GPUS * MAX_INSTANCES))
 		return INVALID_ARGUMENT;
 	*o = script_play(function, g);
+	if (!o->ret && g && g->parent && !of_instance(function))
+		return NOT_SUPPORTED;
 	return o->ret;
 }
 
-static unsigned u32(const struct outcome *o, long long v)
+struct gpu *shown_instance(const struct gpu *g, unsigned index)
 {
-	return (unsigned)(o->has_value ? o->integer : v);
+	if (index >= (unsigned)script_instances(g->number))
+		return NULL;
+	return &instances[g->number * MAX_INSTANCES + index];
 }
 
-static unsigned long long u64(const struct outcome *o, long long v)
-{
-	return (unsigned long long)(o->has_value ? o->integer : v);
-}
+struct gpu *shown_gpu(int number) { return &gpus[number]; }
 
 static int text(const char *s, char *to, unsigned size)
 {
@@ -229,7 +241,7 @@ API int nvmlDeviceGetEnforcedPowerLimit(sn_device g, unsigned *mw)
 API int nvmlDeviceGetMigMode(sn_device g, unsigned *current, unsigned *pending)
 {
 	ENTER("nvmlDeviceGetMigMode", g);
-	*current = *pending = u32(&o, 0);
+	*current = *pending = u32(&o, script_instances(g->number) > 0);
 	return OK;
 }
 
@@ -356,7 +368,7 @@ API int nvmlDeviceGetMemoryInfo_v2(sn_device g, sn_memory_v2 *m)
 		return VERSION_MISMATCH;
 	m->total = (unsigned long long)g->mem_total;
 	m->reserved = 500000000;
-	m->used = u64(&o, replay_cell(g, R_MEM_USED));
+	m->used = u64(&o, replay_cell(g, R_MEM_USED) / (g->parent ? 7 : 1));
 	m->free = m->total - m->reserved - m->used;
 	return OK;
 }
@@ -366,6 +378,12 @@ API int nvmlDeviceGetCurrentClocksEventReasons(sn_device g, unsigned long long *
 	ENTER("nvmlDeviceGetCurrentClocksEventReasons", g);
 	*reasons = u64(&o, replay_cell(g, R_REASONS));
 	return OK;
+}
+
+static void counter_field(const struct gpu *g, sn_field_value *f, const struct outcome *o, int column, int *missing)
+{
+	f->value_type = 3; /* unsigned long long */
+	f->value.ull = u64(o, replay_counter(g, column, missing));
 }
 
 static void field(const struct gpu *g, sn_field_value *f)
@@ -380,7 +398,23 @@ static void field(const struct gpu *g, sn_field_value *f)
 	f->value_type = 1; /* unsigned int */
 	f->ret = o.ret;
 	f->value.ull = 0;
+	int missing = 0;
 	switch (f->field_id) {
+	case 83:
+		counter_field(g, f, &o, C_ENERGY, &missing);
+		break;
+	case 94:
+		f->value.ui = u32(&o, 0);
+		break;
+	case 138:
+	case 139:
+		counter_field(g, f, &o, f->field_id == 138 ? C_NVL_TX : C_NVL_RX, &missing);
+		break;
+	case 269:
+	case 270:
+	case 271:
+		counter_field(g, f, &o, C_THR_SW_THERMAL + (int)f->field_id - 269, &missing);
+		break;
 	case 82:
 		f->value.ui = u32(&o, replay_cell(g, R_TEMP_MEM));
 		break;
@@ -391,8 +425,10 @@ static void field(const struct gpu *g, sn_field_value *f)
 		f->value.ui = u32(&o, replay_cell(g, R_POWER_NOW));
 		break;
 	default:
-		f->ret = NOT_SUPPORTED;
+		missing = 1;
 	}
+	if (missing && !f->ret)
+		f->ret = NOT_SUPPORTED;
 }
 
 API int nvmlDeviceGetFieldValues(sn_device g, int count, sn_field_value *values)
@@ -402,86 +438,6 @@ API int nvmlDeviceGetFieldValues(sn_device g, int count, sn_field_value *values)
 		return INVALID_ARGUMENT;
 	for (int i = 0; i < count; i++)
 		field(g, &values[i]);
-	return OK;
-}
-
-/* GPM. */
-
-struct sample {
-	const struct gpu *gpu;
-	int64_t raw;
-};
-
-API int nvmlGpmQueryDeviceSupport(sn_device g, sn_gpm_support *s)
-{
-	ENTER("nvmlGpmQueryDeviceSupport", g);
-	s->is_supported = u32(&o, 1);
-	return OK;
-}
-
-API int nvmlGpmSampleAlloc(sn_gpm_sample *s)
-{
-	ENTER("nvmlGpmSampleAlloc", NULL);
-	*s = calloc(1, sizeof **s);
-	return *s ? OK : 20;
-}
-
-API int nvmlGpmSampleFree(sn_gpm_sample s)
-{
-	ENTER("nvmlGpmSampleFree", NULL);
-	free(s);
-	return OK;
-}
-
-API int nvmlGpmSampleGet(sn_device g, sn_gpm_sample s)
-{
-	ENTER("nvmlGpmSampleGet", g);
-	s->gpu = g;
-	s->raw = replay_now();
-	return OK;
-}
-
-static int gpm_column(unsigned id)
-{
-	switch (id) {
-	case 2: return A_SM;
-	case 3: return A_OCCUPANCY;
-	case 5: return A_TENSOR;
-	case 10: return A_DRAM;
-	case 11: return A_FP64;
-	case 12: return A_FP32;
-	case 13: return A_FP16;
-	case 20: return A_PCIE_TX;
-	case 21: return A_PCIE_RX;
-	case 60: return A_NVL_RX;
-	case 61: return A_NVL_TX;
-	}
-	return -1;
-}
-
-API int nvmlGpmMetricsGet(sn_gpm_metrics_get *m)
-{
-	if (m->version != 1)
-		return VERSION_MISMATCH;
-	if (!m->sample1 || !m->sample2 || !m->sample1->gpu || m->sample1->gpu != m->sample2->gpu)
-		return INVALID_ARGUMENT;
-	const struct gpu *g = m->sample1->gpu;
-	ENTER("nvmlGpmMetricsGet", g);
-	for (unsigned i = 0; i < m->num_metrics; i++) {
-		sn_gpm_metric *metric = &m->metrics[i];
-		char name[32];
-		snprintf(name, sizeof name, "gpm:%u", metric->metric_id);
-		struct outcome own = script_play(name, g);
-		int column = gpm_column(metric->metric_id);
-		metric->ret = own.ret ? own.ret : column < 0 ? INVALID_ARGUMENT : OK;
-		metric->value = NAN;
-		if (own.has_value)
-			metric->value = own.value;
-		else if (o.has_value)
-			metric->value = o.value;
-		else if (column >= 0)
-			metric->value = replay_average(g, column, m->sample1->raw, m->sample2->raw);
-	}
 	return OK;
 }
 

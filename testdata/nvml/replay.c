@@ -25,13 +25,15 @@ static struct {
 	char driver[80];
 	int gpus;
 	struct gpu gpu[MAX_GPUS];
-	struct table cheap, activity;
+	struct table cheap, activity, power, counter, process;
+	int64_t *power_at[MAX_GPUS];  /* of each sample, on the raw clock */
+	int64_t anchor_raw, anchor_real;
 	int64_t *window_begin[MAX_GPUS], *window_end[MAX_GPUS];
 	int64_t begin, end;          /* of the time in which every GPU has rows */
 } rec;
 
 /* The recording is at start_ns past its begin when the raw clock is origin. */
-static int64_t origin, start;
+static int64_t origin, start, origin_real;
 
 struct reader { const unsigned char *p, *end; int bad; };
 
@@ -127,6 +129,20 @@ static void lay_windows(int g)
 	}
 }
 
+/* Power samples are kept by their distance, in us of the recorder's REALTIME. */
+static void lay_power(int g)
+{
+	long n = rec.power.rows[g];
+	int64_t at = 0;
+	rec.power_at[g] = calloc(n + 1, sizeof(int64_t));
+	if (!rec.power_at[g])
+		abort();
+	for (long i = 0; i < n; i++) {
+		at += rec.power.cell[g][i * P_COLUMNS + P_GAP];
+		rec.power_at[g][i] = at * 1000 - rec.anchor_real + rec.anchor_raw;
+	}
+}
+
 /*
  * replay_load reads a recording once; what it replaces is not freed, since a
  * thread may still be hanging in a call that uses it.
@@ -151,9 +167,11 @@ int replay_load(const char *path)
 	}
 	fclose(f);
 
-	struct reader r = { buf + 8, buf + size, memcmp(buf, "gswrec1\n", 8) != 0 };
+	struct reader r = { buf + 8, buf + size, memcmp(buf, "gswrec2\n", 8) != 0 };
 	memset(&rec, 0, sizeof rec);
 	string(&r, rec.driver, sizeof rec.driver);
+	rec.anchor_raw = (int64_t)uvarint(&r);
+	rec.anchor_real = (int64_t)uvarint(&r);
 	uint64_t gpus = uvarint(&r);
 	if (gpus == 0 || gpus > MAX_GPUS)
 		r.bad = 1;
@@ -170,9 +188,15 @@ int replay_load(const char *path)
 		read_table(&r, &rec.cheap, R_COLUMNS);
 	if (!r.bad)
 		read_table(&r, &rec.activity, A_COLUMNS);
+	if (!r.bad)
+		read_table(&r, &rec.power, P_COLUMNS);
+	if (!r.bad)
+		read_table(&r, &rec.counter, C_COLUMNS);
+	if (!r.bad)
+		read_table(&r, &rec.process, L_COLUMNS);
 	free(buf);
 	for (int i = 0; i < rec.gpus && !r.bad; i++)
-		if (!rec.cheap.rows[i] || !rec.activity.rows[i])
+		if (!rec.cheap.rows[i] || !rec.activity.rows[i] || !rec.counter.rows[i])
 			r.bad = 1;
 	if (r.bad) {
 		fprintf(stderr, "nvml stand-in: %s is not a recording\n", path);
@@ -187,6 +211,7 @@ int replay_load(const char *path)
 		if (i == 0 || last < rec.end)
 			rec.end = last;
 		lay_windows(i);
+		lay_power(i);
 	}
 	snprintf(rec.path, sizeof rec.path, "%s", path);
 	return 0;
@@ -213,6 +238,9 @@ void replay_origin(int64_t raw_ns, int64_t start_ns)
 {
 	origin = raw_ns ? raw_ns : replay_now();
 	start = start_ns;
+	struct timespec ts;
+	clock_gettime(CLOCK_REALTIME, &ts);
+	origin_real = (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec - (replay_now() - origin);
 }
 
 int64_t replay_now(void)
@@ -286,4 +314,99 @@ double replay_average(const struct gpu *g, int column, int64_t from_raw, int64_t
 		weight += (double)(b - a);
 	}
 	return weight > 0 ? sum / weight : NAN;
+}
+
+/* loops is how often the recording has been played to its end by now. */
+static int64_t loops(void)
+{
+	int64_t period = rec.end - rec.begin, at = replay_now() - origin + start;
+	return at < 0 ? (at + 1) / period - 1 : at / period;
+}
+
+/* last_row is the last row of a table that is not after t, 0 where all are. */
+static long last_row(const struct table *tab, int g, int columns, int64_t t)
+{
+	long lo = 0, hi = tab->rows[g] - 1;
+	while (lo < hi) {
+		long mid = lo + (hi - lo + 1) / 2;
+		if (tab->cell[g][mid * columns] <= t)
+			lo = mid;
+		else
+			hi = mid - 1;
+	}
+	return lo;
+}
+
+/*
+ * replay_counter is a counter as it stands between the readings that were
+ * recorded. It goes on growing when the recording is played again.
+ */
+long long replay_counter(const struct gpu *g, int column, int *missing)
+{
+	const struct table *tab = &rec.counter;
+	int64_t t = recorded_time(replay_now()), n = tab->rows[g->recorded];
+	const int64_t *cell = tab->cell[g->recorded];
+	long i = last_row(tab, g->recorded, C_COLUMNS, t);
+	if (tab->null[g->recorded][i] >> column & 1) {
+		*missing = 1;
+		return 0;
+	}
+	const int64_t *a = cell + i * C_COLUMNS, *b = i + 1 < n ? a + C_COLUMNS : a;
+	int64_t v = a[column];
+	if (t > a[C_T] && b[C_T] > a[C_T])
+		v += (int64_t)((double)(b[column] - a[column]) * (double)(t - a[C_T]) / (double)(b[C_T] - a[C_T]));
+	return v + loops() * (cell[(n - 1) * C_COLUMNS + column] - cell[column]);
+}
+
+/*
+ * replay_power delivers up to room of the newest samples that are stamped after
+ * a time, oldest first, and returns how many. A sample's stamp is always the
+ * same.
+ */
+int replay_power(const struct gpu *g, unsigned long long after, sn_power_sample *to, int room)
+{
+	int64_t t = recorded_time(replay_now()), turn = loops() * (rec.end - rec.begin);
+	const int64_t *at = rec.power_at[g->recorded];
+	long lo = 0, hi = rec.power.rows[g->recorded];
+	while (lo < hi) { /* the first that is still to come */
+		long mid = lo + (hi - lo) / 2;
+		if (at[mid] > t)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	long first = lo > room ? lo - room : 0;
+	int n = 0;
+	for (long i = first; i < lo; i++) {
+		int64_t stamp = (origin_real + at[i] - rec.begin - start + turn) / 1000;
+		if (at[i] < rec.begin || stamp <= (int64_t)after)
+			continue;
+		to[n].stamp = (unsigned long long)stamp;
+		to[n].value.ull = 0;
+		to[n].value.ui = (unsigned)rec.power.cell[g->recorded][i * P_COLUMNS + P_POWER];
+		n++;
+	}
+	return n;
+}
+
+/* replay_processes delivers the list that was read last. */
+int replay_processes(const struct gpu *g, sn_process *to, int room)
+{
+	const struct table *tab = &rec.process;
+	int64_t t = recorded_time(replay_now());
+	if (!tab->rows[g->recorded])
+		return 0;
+	const int64_t *cell = tab->cell[g->recorded];
+	long i = last_row(tab, g->recorded, L_COLUMNS, t);
+	int n = 0;
+	/* A list is as good for as long as until the next was due. */
+	for (; i >= 0 && n < room && cell[i * L_COLUMNS] <= t && t - cell[i * L_COLUMNS] < 11000000000ll; i--) {
+		if (n && cell[i * L_COLUMNS] != cell[(i + 1) * L_COLUMNS])
+			break;
+		to[n].pid = (unsigned)cell[i * L_COLUMNS + L_PID];
+		to[n].used = (unsigned long long)cell[i * L_COLUMNS + L_MEM];
+		to[n].gpu_instance = to[n].compute_instance = ~0u;
+		n++;
+	}
+	return n;
 }

@@ -32,6 +32,10 @@ static struct {
 	int gpus, reverse, faults;
 	char driver[80], recording[4096], node[1024];
 	struct fault fault[MAX_FAULTS];
+	int instances[MAX_GPUS];
+	int processes, events;
+	struct { int gpu; unsigned pid; unsigned long long bytes; int64_t from, to; } process[MAX_FAULTS];
+	struct { int gpu, told; unsigned long long type, data; int64_t at; } event[MAX_FAULTS];
 } script;
 
 /* A call may read the script while another thread's nvmlInit replaces it. */
@@ -39,6 +43,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 int script_gpus(void) { return script.gpus; }
 int script_reverse(void) { return script.reverse; }
+int script_instances(int number) { return script.instances[number]; }
 const char *script_driver(void) { return script.driver; }
 const char *script_recording(void) { return script.recording; }
 
@@ -113,6 +118,52 @@ static int fault_line(char **save, int lost)
 	return 0;
 }
 
+/* process_line reads "process GPU PID BYTES [from S] [to S]". */
+static int process_line(char **save)
+{
+	struct fault span;
+	char *w[3];
+	for (int i = 0; i < 3; i++)
+		if (!(w[i] = strtok_r(NULL, " \t", save)))
+			return -1;
+	if (script.processes == MAX_FAULTS || times(save, &span))
+		return -1;
+	int n = script.processes++;
+	script.process[n].gpu = atoi(w[0]);
+	script.process[n].pid = (unsigned)strtoul(w[1], NULL, 0);
+	script.process[n].bytes = strtoull(w[2], NULL, 0);
+	script.process[n].from = span.from;
+	script.process[n].to = span.to;
+	return 0;
+}
+
+/* event_line reads "event GPU TYPE DATA SECONDS". */
+static int event_line(char **save)
+{
+	char *w[4];
+	for (int i = 0; i < 4; i++)
+		if (!(w[i] = strtok_r(NULL, " \t", save)))
+			return -1;
+	if (script.events == MAX_FAULTS)
+		return -1;
+	int n = script.events++;
+	script.event[n].gpu = atoi(w[0]);
+	script.event[n].type = strtoull(w[1], NULL, 0);
+	script.event[n].data = strtoull(w[2], NULL, 0);
+	script.event[n].at = (int64_t)(strtod(w[3], NULL) * 1e9);
+	return 0;
+}
+
+/* mig_line reads "mig GPU INSTANCES". */
+static int mig_line(char **save)
+{
+	char *g = strtok_r(NULL, " \t", save), *n = g ? strtok_r(NULL, " \t", save) : NULL;
+	if (!n || atoi(g) < 0 || atoi(g) >= MAX_GPUS || atoi(n) < 0 || atoi(n) > MAX_INSTANCES)
+		return -1;
+	script.instances[atoi(g)] = atoi(n);
+	return 0;
+}
+
 static int load(const char *dir)
 {
 	memset(&script, 0, sizeof script);
@@ -133,6 +184,12 @@ static int load(const char *dir)
 		int bad = 0;
 		if (!strcmp(word, "fault") || !strcmp(word, "lost"))
 			bad = fault_line(&save, word[0] == 'l');
+		else if (!strcmp(word, "process"))
+			bad = process_line(&save);
+		else if (!strcmp(word, "event"))
+			bad = event_line(&save);
+		else if (!strcmp(word, "mig"))
+			bad = mig_line(&save);
 		else if (!strcmp(word, "reverse"))
 			script.reverse = 1;
 		else if (!(rest = strtok_r(NULL, " \t", &save)))
@@ -245,4 +302,40 @@ struct outcome script_play(const char *function, const struct gpu *g)
 	while (until && (until == INT64_MAX || replay_elapsed() < until))
 		sleep_ns(5 * 1000 * 1000);
 	return o;
+}
+
+int script_processes(int number, sn_process *to, int room)
+{
+	int n = 0;
+	int64_t now = replay_elapsed();
+	pthread_mutex_lock(&lock);
+	int any = script.processes;
+	for (int i = 0; i < script.processes && n < room; i++) {
+		if (script.process[i].gpu != number || now < script.process[i].from || now >= script.process[i].to)
+			continue;
+		to[n].pid = script.process[i].pid;
+		to[n].used = script.process[i].bytes;
+		to[n].gpu_instance = to[n].compute_instance = ~0u;
+		n++;
+	}
+	pthread_mutex_unlock(&lock);
+	return any ? n : -1;
+}
+
+/* script_event delivers the next event of a GPU that is due, once. */
+int script_event(int number, unsigned long long mask, sn_event *e)
+{
+	int found = 0;
+	int64_t now = replay_elapsed();
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < script.events && !found; i++) {
+		if (script.event[i].gpu != number || script.event[i].told || now < script.event[i].at || !(script.event[i].type & mask))
+			continue;
+		script.event[i].told = found = 1;
+		e->type = script.event[i].type;
+		e->data = script.event[i].data;
+		e->gpu_instance = e->compute_instance = ~0u;
+	}
+	pthread_mutex_unlock(&lock);
+	return found;
 }

@@ -14,11 +14,12 @@
 
 #define MAX_GPUS 16
 #define MAX_GPM_METRICS 333
+#define MAX_INSTANCES 7
 
 enum {
 	OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3,
 	NO_PERMISSION = 4, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-	DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, VERSION_MISMATCH = 25,
+	DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15, VERSION_MISMATCH = 25,
 };
 
 typedef struct gpu *sn_device;
@@ -60,6 +61,22 @@ typedef struct {
 	sn_gpm_metric metrics[MAX_GPM_METRICS];
 } sn_gpm_metrics_get;
 typedef struct { unsigned version, is_supported; } sn_gpm_support;
+typedef struct { unsigned long long stamp; sn_value value; } sn_power_sample;
+typedef struct {
+	unsigned pid;
+	unsigned long long used;
+	unsigned gpu_instance, compute_instance;
+} sn_process;
+typedef struct {
+	unsigned pid;
+	unsigned long long stamp;
+	unsigned sm, memory, encoder, decoder;
+} sn_process_use;
+typedef struct {
+	sn_device device;
+	unsigned long long type, data;
+	unsigned gpu_instance, compute_instance;
+} sn_event;
 
 /* Columns of the recording's two tables, in its order. */
 enum {
@@ -71,12 +88,21 @@ enum {
 	A_FP16, A_PCIE_TX, A_PCIE_RX, A_NVL_RX, A_NVL_TX, A_COLUMNS
 };
 
+enum { P_GAP, P_POWER, P_COLUMNS };
+enum {
+	C_T, C_READ, C_ENERGY, C_NVL_TX, C_NVL_RX, C_ECC_CORRECTED, C_ECC_UNCORRECTED,
+	C_THR_POWER, C_THR_SW_THERMAL, C_THR_HW_THERMAL, C_THR_BRAKE, C_COLUMNS
+};
+enum { L_T, L_PID, L_MEM, L_COLUMNS };
+
 /* A GPU as the library's caller sees it: a nvmlDevice_t points to one. */
 struct gpu {
 	int number;    /* in the script and in the recording (modulo its GPUs) */
 	int visible;   /* its device node can be opened */
 	int recorded;  /* index in the recording */
 	char name[64], uuid[48], bus_id[32];
+	struct gpu *parent; /* of a MIG instance */
+	int instance;
 	long long mem_total, power_limit;
 };
 
@@ -89,6 +115,9 @@ void replay_origin(int64_t raw_ns, int64_t start_ns);
 int64_t replay_now(void);                 /* CLOCK_MONOTONIC_RAW */
 int64_t replay_elapsed(void);             /* since the origin */
 int64_t replay_cell(const struct gpu *g, int column);
+long long replay_counter(const struct gpu *g, int column, int *missing);
+int replay_power(const struct gpu *g, unsigned long long after, sn_power_sample *to, int room);
+int replay_processes(const struct gpu *g, sn_process *to, int room);
 double replay_average(const struct gpu *g, int column, int64_t from_raw, int64_t to_raw);
 
 /* script.c */
@@ -105,6 +134,35 @@ int script_reverse(void);
 const char *script_driver(void);
 const char *script_recording(void);
 int script_visible(int number);
+int script_instances(int number);
+int script_processes(int number, sn_process *to, int room); /* -1: as recorded */
+int script_event(int number, unsigned long long mask, sn_event *e);
 struct outcome script_play(const char *function, const struct gpu *g);
+
+/* nvml.c */
+int enter(const char *function, const struct gpu *g, struct outcome *o);
+struct gpu *shown_instance(const struct gpu *g, unsigned index);
+struct gpu *shown_gpu(int number);
+
+#define API __attribute__((visibility("default")))
+
+/* ENTER is the beginning of every call about a device. */
+#define ENTER(function, g) \
+	struct outcome o; \
+	do { \
+		int entered = enter(function, g, &o); \
+		if (entered) \
+			return entered; \
+	} while (0)
+
+static inline unsigned u32(const struct outcome *o, long long v)
+{
+	return (unsigned)(o->has_value ? o->integer : v);
+}
+
+static inline unsigned long long u64(const struct outcome *o, long long v)
+{
+	return (unsigned long long)(o->has_value ? o->integer : v);
+}
 
 #endif

@@ -9,23 +9,39 @@ import (
 	"strings"
 )
 
-// Parse makes a recording from the files that a recorder leaves:
-// meta.txt, gpu.csv and gpu_activity.csv.
-func Parse(meta string, cheap, activity io.Reader) (*Recording, error) {
+// Parse makes a recording from the files that a recorder leaves: meta.txt and
+// the CSV files of the tables, which file opens by the table's name.
+func Parse(meta string, file func(table string) (io.Reader, error)) (*Recording, error) {
 	r := &Recording{
 		Cheap:    Table{Name: "gpu", Columns: cheapColumns},
 		Activity: Table{Name: "gpu_activity", Columns: activityColumns},
+		Power:    Table{Name: "gpu_power", Columns: powerColumns},
+		Counter:  Table{Name: "gpu_counter", Columns: counterColumns},
+		Process:  Table{Name: "gpu_process", Columns: processColumns},
 	}
 	for line := range strings.Lines(meta) {
 		if err := r.parseMeta(strings.Fields(line)); err != nil {
 			return nil, fmt.Errorf("meta.txt: %w", err)
 		}
 	}
-	if err := r.parseCheap(cheap); err != nil {
-		return nil, fmt.Errorf("gpu.csv: %w", err)
-	}
-	if err := r.parseActivity(activity); err != nil {
-		return nil, fmt.Errorf("gpu_activity.csv: %w", err)
+	for _, t := range r.tables() {
+		in, err := file(t.Name)
+		if err != nil {
+			return nil, err
+		}
+		switch t {
+		case &r.Activity:
+			err = r.parseActivity(in)
+		case &r.Power:
+			err = r.parsePower(in)
+		case &r.Process:
+			err = t.parse(in, 1)
+		default:
+			err = t.parse(in, 2)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s.csv: %w", t.Name, err)
+		}
 	}
 	return r, nil
 }
@@ -37,6 +53,18 @@ func (r *Recording) parseMeta(words []string) error {
 	}
 	if words[0] == "driver" {
 		r.Driver = words[1]
+		for i := 2; i+1 < len(words); i += 2 {
+			var err error
+			switch words[i] {
+			case "anchor_raw_ns":
+				r.AnchorRaw, err = strconv.ParseUint(words[i+1], 10, 64)
+			case "anchor_real_ns":
+				r.AnchorReal, err = strconv.ParseUint(words[i+1], 10, 64)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		return nil
 	}
 	if words[0] != "gpu" {
@@ -67,26 +95,54 @@ func (r *Recording) parseMeta(words []string) error {
 	return nil
 }
 
-func (r *Recording) parseCheap(in io.Reader) error {
+// parse reads a table whose gpu column comes after the first columns. What has
+// no value keeps the one before, which costs nothing to store.
+func (t *Table) parse(in io.Reader, first int) error {
+	last := map[int]Row{}
 	return eachLine(in, func(cells []string) error {
-		if len(cells) != len(cheapColumns)+1 {
+		if len(cells) != len(t.Columns)+1 {
 			return fmt.Errorf("%d cells", len(cells))
 		}
-		gpu, err := strconv.Atoi(cells[2])
+		gpu, err := strconv.Atoi(cells[first])
 		if err != nil {
 			return err
 		}
-		row := Row{GPU: gpu, Value: make([]int64, len(cheapColumns))}
+		row := Row{GPU: gpu, Value: make([]int64, len(t.Columns))}
+		copy(row.Value, last[gpu].Value)
 		for c := range row.Value {
 			cell := cells[c]
-			if c >= ColUtil {
+			if c >= first {
 				cell = cells[c+1] // the gpu column lies between
 			}
-			if row.Value[c], err = strconv.ParseInt(cell, 10, 64); err != nil {
+			if cell == "" {
+				row.Null |= 1 << c
+			} else if row.Value[c], err = strconv.ParseInt(cell, 10, 64); err != nil {
 				return err
 			}
 		}
-		r.Cheap.Rows = append(r.Cheap.Rows, row)
+		last[gpu] = row
+		t.Rows = append(t.Rows, row)
+		return nil
+	})
+}
+
+func (r *Recording) parsePower(in io.Reader) error {
+	last := map[int]int64{}
+	return eachLine(in, func(cells []string) error {
+		if len(cells) != 3 {
+			return fmt.Errorf("%d cells", len(cells))
+		}
+		var v [3]int64
+		for i := range v {
+			n, err := strconv.ParseInt(cells[i], 10, 64)
+			if err != nil {
+				return err
+			}
+			v[i] = n
+		}
+		gpu := int(v[1])
+		r.Power.Rows = append(r.Power.Rows, Row{GPU: gpu, Value: []int64{v[0] - last[gpu], v[2]}})
+		last[gpu] = v[0]
 		return nil
 	})
 }

@@ -6,20 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 )
 
 // magic begins every recording.
-const magic = "gswrec1\n"
+const magic = "gswrec2\n"
 
 // Recording is what real GPUs said over some minutes: the same data as the
-// files gpu.csv and gpu_activity.csv that it was made from, byte for byte.
+// files gpu*.csv that it was made from, byte for byte.
 type Recording struct {
-	Driver   string
-	GPUs     []GPU
-	Cheap    Table // gpu.csv
-	Activity Table // gpu_activity.csv
+	Driver string
+	// AnchorRaw and AnchorReal are the recorder's raw clock and its wall
+	// clock at one instant.
+	AnchorRaw, AnchorReal uint64
+	GPUs                  []GPU
+	Cheap                 Table // gpu.csv
+	Activity              Table // gpu_activity.csv
+	Power                 Table // gpu_power.csv
+	Counter               Table // gpu_counter.csv
+	Process               Table // gpu_process.csv
 }
 
 // GPU is one recorded GPU.
@@ -83,6 +87,44 @@ const (
 	ActNVLinkTx
 )
 
+// The columns of the power table: a stamp is kept as its distance from the
+// GPU's stamp before, in microseconds of the recorder's wall clock.
+const (
+	PowGap = iota
+	PowPower
+)
+
+// The columns of the counter table.
+const (
+	CntT = iota
+	CntRead
+	CntEnergy
+	CntNVLinkTx
+	CntNVLinkRx
+	CntECCCorrected
+	CntECCUncorrected
+	CntThrottlePower
+	CntThrottleSWThermal
+	CntThrottleHWThermal
+	CntThrottleBrake
+)
+
+// The columns of the process table.
+const (
+	ProcT = iota
+	ProcPID
+	ProcMem
+)
+
+var (
+	powerColumns   = []Column{{"gap_us", 1}, {"power_mw", 1}}
+	counterColumns = []Column{
+		{"t_raw_ns", 1}, {"read_ns", 1}, {"energy_mj", 1}, {"nvl_tx_kib", 1}, {"nvl_rx_kib", 1}, {"ecc_corr", 1}, {"ecc_uncorr", 1},
+		{"thr_power_ns", 1}, {"thr_sw_thermal_ns", 1}, {"thr_hw_thermal_ns", 1}, {"thr_brake_ns", 1},
+	}
+	processColumns = []Column{{"t_raw_ns", 1}, {"pid", 1}, {"mem_used", 1}}
+)
+
 var cheapColumns = []Column{
 	{"t_raw_ns", 1}, {"read_ns", 1}, {"util_gpu", 1}, {"util_mem", 1}, {"mem_used", 1},
 	{"power_now_mw", 1}, {"power_avg_mw", 1}, {"temp", 1}, {"temp_mem", 1},
@@ -100,6 +142,8 @@ var activityColumns = []Column{
 func (r *Recording) Marshal() []byte {
 	b := []byte(magic)
 	b = appendString(b, r.Driver)
+	b = binary.AppendUvarint(b, r.AnchorRaw)
+	b = binary.AppendUvarint(b, r.AnchorReal)
 	b = binary.AppendUvarint(b, uint64(len(r.GPUs)))
 	for _, g := range r.GPUs {
 		b = appendString(b, g.Name)
@@ -108,8 +152,15 @@ func (r *Recording) Marshal() []byte {
 		b = binary.AppendUvarint(b, g.PowerLimitMW)
 		b = binary.AppendUvarint(b, g.MemoryByte)
 	}
-	b = r.Cheap.append(b)
-	return r.Activity.append(b)
+	for _, t := range r.tables() {
+		b = t.append(b)
+	}
+	return b
+}
+
+// tables returns the tables in the order in which they lie in the file.
+func (r *Recording) tables() []*Table {
+	return []*Table{&r.Cheap, &r.Activity, &r.Power, &r.Counter, &r.Process}
 }
 
 func appendString(b []byte, s string) []byte {
@@ -160,12 +211,13 @@ func Unmarshal(data []byte) (*Recording, error) {
 	if got := d.bytes(uint64(len(magic))); string(got) != magic {
 		return nil, errors.New("not a recording")
 	}
-	r := &Recording{Driver: d.string()}
+	r := &Recording{Driver: d.string(), AnchorRaw: d.uvarint(), AnchorReal: d.uvarint()}
 	for range d.count(1 << 10) {
 		r.GPUs = append(r.GPUs, GPU{d.string(), d.string(), d.string(), d.uvarint(), d.uvarint()})
 	}
-	d.table(&r.Cheap)
-	d.table(&r.Activity)
+	for _, t := range r.tables() {
+		d.table(t)
+	}
 	if d.err != nil {
 		return nil, fmt.Errorf("reading a recording: %w", d.err)
 	}
@@ -249,47 +301,4 @@ func (d *decoder) table(t *Table) {
 		last[row.GPU] = row.Value
 		t.Rows = append(t.Rows, row)
 	}
-}
-
-// CheapCSV returns gpu.csv as it was recorded.
-func (r *Recording) CheapCSV() []byte {
-	var b bytes.Buffer
-	names := []string{"t_raw_ns", "read_ns", "gpu"}
-	for _, c := range r.Cheap.Columns[ColUtil:] {
-		names = append(names, c.Name)
-	}
-	b.WriteString(strings.Join(names, ",") + "\n")
-	for _, row := range r.Cheap.Rows {
-		fmt.Fprintf(&b, "%d,%d,%d", row.Value[ColT], row.Value[ColRead], row.GPU)
-		for _, v := range row.Value[ColUtil:] {
-			b.WriteString("," + strconv.FormatInt(v, 10))
-		}
-		b.WriteByte('\n')
-	}
-	return b.Bytes()
-}
-
-// ActivityCSV returns gpu_activity.csv as it was recorded.
-func (r *Recording) ActivityCSV() []byte {
-	var b bytes.Buffer
-	names := []string{"t_begin_raw_ns", "t_raw_ns", "gpu"}
-	for _, c := range r.Activity.Columns[ActSM:] {
-		names = append(names, c.Name)
-	}
-	b.WriteString(strings.Join(names, ",") + "\n")
-	end := map[int]int64{}
-	for _, row := range r.Activity.Rows {
-		begin := end[row.GPU] + row.Value[ActGap]
-		end[row.GPU] = begin + row.Value[ActLength]
-		fmt.Fprintf(&b, "%d,%d,%d", begin, end[row.GPU], row.GPU)
-		for c := ActSM; c < len(row.Value); c++ {
-			b.WriteByte(',')
-			if row.Null>>c&1 == 0 {
-				v := row.Value[c]
-				fmt.Fprintf(&b, "%d.%04d", v/10000, v%10000)
-			}
-		}
-		b.WriteByte('\n')
-	}
-	return b.Bytes()
 }

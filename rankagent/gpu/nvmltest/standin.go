@@ -74,12 +74,12 @@ func Build(dir string, v Variant) (string, error) {
 		args = append(args, string(v))
 	}
 	args = append(args, "-o", lib)
-	for _, f := range []string{"nvml.c", "replay.c", "script.c"} {
+	for _, f := range []string{"nvml.c", "counter.c", "gpm.c", "replay.c", "script.c"} {
 		args = append(args, filepath.Join(src, f))
 	}
 	// The go command caches results by the files that the test itself looks
 	// at; those that the compiler reads have to be among them.
-	for _, f := range []string{"nvml.c", "replay.c", "script.c", "standin.h"} {
+	for _, f := range []string{"nvml.c", "counter.c", "gpm.c", "replay.c", "script.c", "standin.h"} {
 		if _, err := os.Stat(filepath.Join(src, f)); err != nil {
 			return "", fmt.Errorf("building the NVML stand-in: %w", err)
 		}

@@ -4,7 +4,7 @@
 //	go run ./rankagent/gpu/nvmltest/recode -o testdata/nvml/h200x8.rec DIR
 //	go run ./rankagent/gpu/nvmltest/recode -csv gpu testdata/nvml/h200x8.rec
 //
-// DIR holds meta.txt, gpu.csv.gz and gpu_activity.csv.gz.
+// DIR holds meta.txt and gpu*.csv.gz.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 
 func main() {
 	out := flag.String("o", "", "write the recording of `FILE`")
-	csv := flag.String("csv", "", "print the table `gpu or gpu_activity` of a recording")
+	csv := flag.String("csv", "", "print the table of this `NAME` (gpu, gpu_activity, gpu_power, ...) of a recording")
 	flag.Parse()
 	if err := run(*out, *csv, flag.Arg(0)); err != nil {
 		fmt.Fprintln(os.Stderr, "recode:", err)
@@ -40,15 +40,9 @@ func run(out, csv, arg string) error {
 	if err != nil {
 		return err
 	}
-	cheap, err := open(filepath.Join(arg, "gpu.csv.gz"))
-	if err != nil {
-		return err
-	}
-	activity, err := open(filepath.Join(arg, "gpu_activity.csv.gz"))
-	if err != nil {
-		return err
-	}
-	r, err := nvmltest.Parse(string(meta), cheap, activity)
+	r, err := nvmltest.Parse(string(meta), func(table string) (io.Reader, error) {
+		return open(filepath.Join(arg, table+".csv.gz"))
+	})
 	if err != nil {
 		return err
 	}
@@ -72,13 +66,10 @@ func print(table, path string) error {
 	if err != nil {
 		return err
 	}
-	switch table {
-	case "gpu":
-		_, err = os.Stdout.Write(r.CheapCSV())
-	case "gpu_activity":
-		_, err = os.Stdout.Write(r.ActivityCSV())
-	default:
-		err = fmt.Errorf("no table %q", table)
+	text := r.CSV(table)
+	if text == nil {
+		return fmt.Errorf("no table %q", table)
 	}
+	_, err = os.Stdout.Write(text)
 	return err
 }
