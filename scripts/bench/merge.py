@@ -2,7 +2,7 @@
 """Compare gswarm merge with DuckDB and Polars doing the same correction.
 
     merge.py            settings by environment: ROWS (50000000), NODES ("64 1024"), PAIRS (10),
-                        TILE (5m), WHERE (directories, default /dev/shm and build/bench),
+                        TILE (5m), BUDGET (seconds after which no round begins), WHERE (directories, default /dev/shm and build/bench),
                         PROGRAMS (all of the names below)
 
 Makes a run of made-up shards for each number of nodes, one shard each, and then
@@ -82,9 +82,14 @@ def compare(where, nodes, rows, pairs, programs, tile):
     size = sync(run / "nodes") / 1e6
     print(f"\n### {where}: {rows:,} rows x 27 columns, {nodes} shards of {size / nodes:.1f} MB, tiles of {tile}, {pairs} rounds\n", flush=True)
     got = {p: [] for p in programs}
-    for _ in range(pairs):
+    begin = time.monotonic()
+    for n in range(pairs):
         for p in programs:
             got[p].append(measure(p, run, out))
+            print(f"round {n + 1}: {p}: {got[p][-1][0]:.1f} s, {got[p][-1][1]:.1f} s of processors, load {os.getloadavg()[0]:.0f}", file=sys.stderr, flush=True)
+        if time.monotonic() - begin > float(os.environ.get("BUDGET", "inf")):
+            print(f"stopped after {n + 1} rounds: BUDGET is spent\n")
+            break
     print("| program | wall s | CPU s | RSS MiB | output MB | gswarm's wall, times |")
     print("|---|---|---|---|---|---|")
     for p in programs:
