@@ -51,7 +51,7 @@ const (
 var Rank = &Table{
 	Name: "rank", Shape: Polled, Cadence: "1 s",
 	Doc:  "Each of the job's processes: who it is, what it used, and what kept it waiting. The columns named cgroup_* are those of the process's control group, the same for all processes in it.",
-	Keys: []string{"rank", "pid"},
+	Keys: []string{"pid", "rank"},
 	Columns: polled(
 		Column{Name: "rank", Type: Int32, Source: "environment", Doc: "World rank that the process is, or works for; null for launchers and other processes of the job that have none."},
 		Column{Name: "pid", Type: Int32, Required: true, Source: "/proc", Doc: "Process id as the agent sees it."},

@@ -386,34 +386,33 @@ func (c *cgroup) readPressure() {
 }
 
 // group stores what was read of the process's group. A limit that is not set is
-// no limit, which is no absence; what else is missing is said once for all.
+// no limit, which is said once for all processes.
 func (r row) group(v *groupValues) {
-	put := func(col int, n int64) {
-		if n != absent {
-			r.Int(col, n)
+	for _, c := range []struct {
+		col   int
+		n     int64
+		limit bool
+	}{
+		{table.RankPeriods, v.periods, true},
+		{table.RankThrottled, v.throttled, true},
+		{table.RankThrottledTime, v.throttledTime, true},
+		{table.RankMemory, v.memory, false},
+		{table.RankMemoryLimit, v.limit, true},
+		{table.RankMemoryHits, v.hits, false},
+		{table.RankOOMKills, v.kills, false},
+		{table.RankPSICPUSome, v.cpuSome, false},
+		{table.RankPSIMemSome, v.memSome, false},
+		{table.RankPSIMemFull, v.memFull, false},
+		{table.RankPSIIOSome, v.ioSome, false},
+		{table.RankPSIIOFull, v.ioFull, false},
+	} {
+		switch {
+		case c.n != absent && c.n >= 0:
+			r.Int(c.col, c.n)
+			r.there(c.col)
+		case c.limit || r.t.never(c.col):
+		default:
+			r.gap(c.col, rankagent.NotFound, "the process's cgroup is not known, or has no such file")
 		}
-	}
-	put(table.RankPeriods, v.periods)
-	put(table.RankThrottled, v.throttled)
-	put(table.RankThrottledTime, v.throttledTime)
-	put(table.RankMemory, v.memory)
-	put(table.RankMemoryLimit, v.limit)
-	put(table.RankMemoryHits, v.hits)
-	put(table.RankOOMKills, v.kills)
-	put(table.RankPSICPUSome, v.cpuSome)
-	put(table.RankPSIMemSome, v.memSome)
-	put(table.RankPSIMemFull, v.memFull)
-	put(table.RankPSIIOSome, v.ioSome)
-	put(table.RankPSIIOFull, v.ioFull)
-	c := r.p.cgroup
-	switch {
-	case c == nil || len(c.paths) == 0:
-		if !r.t.never(table.RankMemory) {
-			r.gap(table.RankMemory, rankagent.NotFound, "the process's cgroup is not known")
-		}
-	case v.memory == absent && !r.t.never(table.RankMemory):
-		r.gap(table.RankMemory, rankagent.NotFound, "the cgroup's files cannot be read, or its root has none")
-	default:
-		r.there(table.RankMemory)
 	}
 }
