@@ -49,6 +49,13 @@ e2e: build ## end-to-end tests on a real four-node Slurm on this machine; needs 
 soak: build ## the full fault tests, an hour or so; root for those that fill disks
 	GSWARM_SOAK=1 $(GO) test -count=1 -parallel 8 -timeout 4h -v ./soak
 
+.PHONY: soak-clock
+soak-clock: ## what docs/clocks.md says of clocks, measured anew; the part between namespaces needs root
+	$(GO) test ./clock -soak -count=1 -timeout 30m -run 'TestProof|TestManyJobs|TestDetection|TestComparison' -v
+	$(GO) test ./clock -run '^$$' -bench Cluster -benchtime 1x
+	$(GO) test ./clock/probe -run '^$$' -bench 'Answer|Burst'
+	$(GO) test -tags e2e ./clock/probe -run Namespaces -count=1 -v -clockrun 2m
+
 .PHONY: lint
 lint: ## gofmt and golangci-lint, at the version that .golangci.yml names
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }

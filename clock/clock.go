@@ -64,6 +64,16 @@ type Source interface {
 	Bracket() (Bracket, error)
 }
 
+// Glance reads a source's raw and wall clock together once: a bracket for where
+// many are needed and a wide one now and then does no harm. What it does not
+// read is zero.
+func Glance(s Source) (Bracket, error) {
+	if g, ok := s.(interface{ Glance() (Bracket, error) }); ok {
+		return g.Glance()
+	}
+	return s.Bracket()
+}
+
 // Anchor ties the reference node's raw clock to UTC once: at Raw its wall
 // clock showed Realtime, read within Width nanoseconds.
 type Anchor struct {

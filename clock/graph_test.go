@@ -159,6 +159,32 @@ func TestVouchedNodes(t *testing.T) {
 	}
 }
 
+// A wall clock that is set by years and back, while its daemon goes on to vouch
+// for it, contradicts itself; the raw clock and what rests on it do not care.
+func TestWallClockStepsByYears(t *testing.T) {
+	r := newRand(t)
+	ref, node := wanderer(r, 120e9), wanderer(r, 120e9)
+	a := anchorOf(ref)
+	var bs []Bracket
+	for tau := 0.0; tau <= 120e9; tau += 1e9 {
+		b := Bracket{
+			Raw0: NodeTime(node.read(tau)), Raw1: NodeTime(node.read(tau + 200)), Realtime: a.Realtime + int64(tau),
+			Monotonic: int64(tau) + 1, Boottime: int64(tau) + 1, Adj: &Adjtimex{MaxError: 1e6},
+		}
+		if tau > 40e9 && tau < 80e9 {
+			b.Realtime -= 30 * 365 * 86400e9
+		}
+		bs = append(bs, b)
+	}
+	xs := exchanges(r, node, ref, "head", quietPath(r), plan{from: 0, to: 120e9, gap: 1e9, size: 8})
+	res := Fit(Input{Reference: "head", Anchor: a, Nodes: []NodeEvidence{{Node: "n", Exchanges: xs, Brackets: bs}}})
+	check(t, r, res.Model("n"), node, ref, a, 0, 120e9, 1000)
+	s := res.Model("n").Summary()
+	if len(res.Contradictions()) > 0 || len(s.Steps) != 2 || s.Steps[0].Clock != StepRealtime || s.Steps[0].ByNS > -9e17 || s.Suspect {
+		t.Errorf("%+v", s)
+	}
+}
+
 // A change of clocksource or a suspend begins a segment, and is no
 // contradiction.
 func TestCuts(t *testing.T) {

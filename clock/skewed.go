@@ -24,7 +24,13 @@ func (s Skewed) Now() NodeTime { return s.Skew(s.Source.Now()) }
 // Bracket returns the source's bracket with its raw and its wall clock skewed;
 // the other clocks stay.
 func (s Skewed) Bracket() (Bracket, error) {
-	b, err := s.Source.Bracket()
+	return s.skew(s.Source.Bracket())
+}
+
+// Glance is Glance of the source, skewed likewise.
+func (s Skewed) Glance() (Bracket, error) { return s.skew(Glance(s.Source)) }
+
+func (s Skewed) skew(b Bracket, err error) (Bracket, error) {
 	b.Raw0, b.Raw1 = s.Skew(b.Raw0), s.Skew(b.Raw1)
 	b.Realtime = s.Kernel(b.Realtime)
 	return b, err

@@ -179,6 +179,13 @@ func FuzzFit(f *testing.F) {
 		}
 	}
 	f.Add(seed, int64(0), int64(5e9))
+	for i := range 8 { // a daemon's word on every node
+		seed = append(seed, 0xc0|byte(i%3))
+		for _, v := range []int64{int64(i) * 1e9, int64(i)*1e9 + 100, int64(i) * 1e9, 1e6} {
+			seed = binary.LittleEndian.AppendUint64(seed, uint64(v))
+		}
+	}
+	f.Add(seed, int64(0), int64(5e9))
 	f.Add([]byte{}, int64(-1<<63), int64(1<<63-1))
 	f.Fuzz(func(t *testing.T, data []byte, first, last int64) {
 		names := []string{"a", "b", "c", ""}
@@ -195,7 +202,14 @@ func FuzzFit(f *testing.F) {
 			}
 			n := &nodes[int(data[0]&3)%3]
 			if data[0]&0x80 != 0 {
-				n.Brackets = append(n.Brackets, Bracket{Raw0: NodeTime(v[0]), Raw1: NodeTime(v[1]), Realtime: v[2], Monotonic: v[3], Boottime: v[0]})
+				b := Bracket{Raw0: NodeTime(v[0]), Raw1: NodeTime(v[1]), Realtime: v[2], Monotonic: v[3], Boottime: v[0]}
+				if data[0]&0x40 != 0 {
+					b.Adj = &Adjtimex{Status: v[3] & 0x40, MaxError: v[3]}
+				}
+				if data[0]&0x20 != 0 {
+					b.Clocksource = names[data[0]>>2&3]
+				}
+				n.Brackets = append(n.Brackets, b)
 			} else {
 				n.Exchanges = append(n.Exchanges, Exchange{Peer: names[data[0]>>2&3], T1: NodeTime(v[0]), T2: NodeTime(v[1]), T3: NodeTime(v[2]), T4: NodeTime(v[3])})
 			}

@@ -47,6 +47,15 @@ func (s System) Bracket() (Bracket, error) {
 	return best, nil
 }
 
+// Glance reads the raw clock and the wall clock once.
+func (s System) Glance() (Bracket, error) {
+	b := Bracket{Raw0: s.Now(), Realtime: get(unix.CLOCK_REALTIME), Raw1: s.Now()}
+	if b.Raw0 == 0 || b.Realtime == 0 {
+		return Bracket{}, fmt.Errorf("reading the node's clocks: clock_gettime failed")
+	}
+	return b, nil
+}
+
 // get returns a clock in nanoseconds, 0 where the kernel has no such clock.
 func get(id int32) int64 {
 	var ts unix.Timespec

@@ -127,7 +127,7 @@ func TestLocalGarbage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nc.Write([]byte(b)) //nolint:errcheck // the other side may have closed
+		nc.Write([]byte(b)) // the other side may have closed
 		nc.Close()
 		select {
 		case err := <-errs:

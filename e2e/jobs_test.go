@@ -184,8 +184,7 @@ func (b *box) gpus(dir string, want int) {
 			distinct[n] = true
 		}
 		if len(gpus) == want && len(distinct) != want {
-			// Not yet: two samplers of one node both begin to count at 0.
-			b.Logf("%s: the GPUs of %s share a number: %v", dir, node, gpus)
+			b.Errorf("%s: the GPUs of %s share a number: %v", dir, node, gpus)
 		}
 		if len(gpus) != want {
 			b.Errorf("%s: %s has readings of the GPUs %v, want %d of them", dir, node, gpus, want)

@@ -112,7 +112,7 @@ var positions = []position{
 	},
 	{
 		name:   "OpenMPIFarAway",
-		script: "gswarm wrap -- mpirun.openmpi --hostfile <(echo localhost slots=2) -n 2 $BIN/allreduce.openmpi 1",
+		script: "echo localhost slots=2 >hosts; gswarm wrap -- mpirun.openmpi --hostfile hosts -n 2 $BIN/allreduce.openmpi 1",
 		sets:   []dataset{{dir: "gswarm-2*", nodes: "HOST", ranks: 1}},
 		says:   []string{`^only this node is sampled; to sample every node: mpirun.openmpi \[its options\] gswarm wrap -- PROGRAM$`},
 	},

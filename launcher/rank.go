@@ -267,7 +267,7 @@ func awaitExit(pid int, patience time.Duration) {
 	if err != nil {
 		return // it is gone, or the kernel is older than 5.3
 	}
-	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	defer unix.Close(fd)
 	deadline := time.Now().Add(patience)
 	for left := patience; left > 0; left = time.Until(deadline) {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}

@@ -3,10 +3,12 @@ package verify
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/merge"
@@ -59,6 +61,10 @@ func newVerifier(d rundir.Dir, meta *merge.Meta, opts Options) *verifier {
 		versions: make(map[string]bool),
 		report:   &Report{Dir: string(d), Format: meta.Format, TileNS: meta.TileNS, Findings: []Finding{}},
 		findings: make(map[findingKey]*Finding), more: make(map[Code]int64), byCode: make(map[Code]int),
+	}
+	if v.tile <= 0 {
+		v.tile = int64(5 * time.Minute)
+		v.find(Finding{Code: MetaUnread, Incomplete: true, File: "timeline/meta.yaml", Detail: fmt.Sprintf("it gives %d ns as the length of a tile: merge again", meta.TileNS)})
 	}
 	for _, n := range meta.Nodes {
 		if have := v.nodes[n.Node]; have != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -284,4 +285,31 @@ func BenchmarkBurst(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(cpu()-start)/1e3/float64(b.N), "cpu-us/op")
+}
+
+// BenchmarkAnswer is what one exchange costs each side, a parent's share apart
+// from its child's.
+func BenchmarkAnswer(b *testing.B) {
+	r := startResponder(b, func(c *ResponderConfig) { c.PerSecond = 1 << 30 })
+	p := startProber(b, func(c *Config) { c.Gap = [2]time.Duration{1, 1} }, local(r.Port()))
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cpu := func(who int) float64 {
+		var u unix.Rusage
+		if err := unix.Getrusage(who, &u); err != nil {
+			b.Fatal(err)
+		}
+		return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e3
+	}
+	all, own := cpu(unix.RUSAGE_SELF), cpu(unix.RUSAGE_THREAD)
+	for b.Loop() {
+		if _, _, _, err := p.Burst(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	own = cpu(unix.RUSAGE_THREAD) - own
+	all = cpu(unix.RUSAGE_SELF) - all
+	n := float64(b.N) * 8
+	b.ReportMetric(own/n, "asker-cpu-us/exchange")
+	b.ReportMetric((all-own)/n, "answerer-cpu-us/exchange")
 }

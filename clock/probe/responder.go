@@ -162,7 +162,7 @@ func (r *Responder) answer(p packet, c *client, from unix.Sockaddr, t2 clock.Nod
 	p.direction, p.received = reply, int64(t2)
 	before := r.bracket
 	var err error
-	if r.bracket, err = r.cfg.Source.Bracket(); err != nil {
+	if r.bracket, err = clock.Glance(r.cfg.Source); err != nil {
 		r.bracket = clock.Bracket{}
 	}
 	p.kernelReceived, p.kernelAnswered, p.kernelOf = 0, 0, 0

@@ -16,6 +16,7 @@ import (
 type stamper struct {
 	on   bool
 	next uint32
+	owed int // stamps of sent packets that are still to come
 	ring [stampRing]departure
 	oob  [256]byte
 }
@@ -40,6 +41,7 @@ func (s *stamper) enable(fd int) {
 func (s *stamper) sent() uint32 {
 	n := s.next
 	s.next++
+	s.owed++
 	return n
 }
 
@@ -66,10 +68,14 @@ func (s *stamper) collect(fd int) {
 	for range 2 * stampRing { // never for ever
 		_, oobn, _, _, err := unix.Recvmsg(fd, none[:], s.oob[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
 		if err != nil {
+			s.owed = 0 // what is still to come makes itself known
 			return
 		}
 		if at, number, numbered := parseStamps(s.oob[:oobn]); at != 0 && numbered {
 			s.ring[number%stampRing] = departure{number, at}
+			if s.owed--; s.owed == 0 {
+				return // without asking in vain
+			}
 		}
 	}
 }
