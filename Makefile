@@ -2,20 +2,30 @@
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GO      ?= go
+BIN     ?= bin
 LDFLAGS := -X main.version=$(VERSION)
 # go-nvml's header has deprecated declarations, which are no business of ours.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+
+# NVML is loaded by the agent alone and its functions are looked up when they are first called: the same program has to
+# start without them, also where LD_BIND_NOW is set. rankagent/gpu/weak.h says more; cmd/gswarm/bind_test.go checks it.
+WEAK := CGO_CFLAGS='$(CGO_CFLAGS) -include $(CURDIR)/rankagent/gpu/weak.h'
+LAZY := -extldflags "-Wl,-z,lazy -Wl,-z,dynamic-undefined-weak"
 
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: bin/gswarm ## build bin/gswarm, with everything in it
+build: $(BIN)/gswarm ## build bin/gswarm, with everything in it
 
 GOFILES := $(shell find . -name '*.go' -not -path './.venv/*' -not -path './bin/*' 2>/dev/null)
-bin/gswarm: $(GOFILES) go.mod go.sum
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/gswarm
+$(BIN)/gswarm: $(GOFILES) go.mod go.sum rankagent/gpu/weak.h
+	$(WEAK) $(GO) build -trimpath -ldflags '$(LDFLAGS) $(LAZY)' -o $@ ./cmd/gswarm
+
+.PHONY: dist
+dist: ## build dist/gswarm, static and without GPUs, and dist/gswarm-agent for any glibc from 2.28
+	VERSION='$(VERSION)' GO='$(GO)' scripts/dist/build
 
 .PHONY: demo
 demo: build ## build gswarm and run it on a small job, whatever the machine has; GPU=replay plays eight recorded GPUs
@@ -34,6 +44,10 @@ readers: build ## open a timeline with DuckDB, pandas, PyArrow and Polars
 e2e: build ## end-to-end tests on a real four-node Slurm on this machine; needs root
 	scripts/slurm/cluster install
 	$(GO) test -tags e2e -count=1 -timeout 40m -v ./e2e
+
+.PHONY: soak
+soak: build ## the full fault tests, an hour or so; root for those that fill disks
+	GSWARM_SOAK=1 $(GO) test -count=1 -parallel 8 -timeout 4h -v ./soak
 
 .PHONY: soak-clock
 soak-clock: ## what docs/clocks.md says of clocks, measured anew; the part between namespaces needs root

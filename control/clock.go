@@ -136,14 +136,21 @@ func (p *clockPlan) changes() map[string]Clock {
 // choose replaces peers that are gone and fills up what is missing.
 func (p *clockPlan) choose(name string, n *clockNode) {
 	n.peers = slices.DeleteFunc(n.peers, func(o string) bool { return !p.known[o].answers() })
-	for range 8 * RandomPeers { // tries: few nodes may not have enough
-		if len(n.peers) >= RandomPeers {
-			return
+	for len(n.peers) < RandomPeers {
+		// The first from a random place on that will do, so that what there
+		// is is found.
+		from := rand.IntN(len(p.order)) //nolint:gosec // a choice, no secret
+		found := false
+		for i := range p.order {
+			o := p.order[(from+i)%len(p.order)]
+			// One link between two nodes is enough, whoever asks.
+			if found = o != name && p.known[o].answers() && !slices.Contains(n.peers, o) && !slices.Contains(p.known[o].peers, name); found {
+				n.peers = append(n.peers, o)
+				break
+			}
 		}
-		o := p.order[rand.IntN(len(p.order))] //nolint:gosec // a choice, no secret
-		// One link between two nodes is enough, whoever asks.
-		if o != name && p.known[o].answers() && !slices.Contains(n.peers, o) && !slices.Contains(p.known[o].peers, name) {
-			n.peers = append(n.peers, o)
+		if !found {
+			return // few nodes may not have enough
 		}
 	}
 }

@@ -63,24 +63,29 @@ func (h *Head) serve(c *Conn) {
 		return
 	}
 	c.SetDeadline(time.Time{}) //nolint:errcheck // likewise
+	// Known before it is welcomed: who was welcomed and comes again is later
+	// here too. Welcomed under the lock: Stop comes after.
 	a := &Agent{Hello: *m.Hello, conn: c}
-	h.mu.Lock()
-	h.clocks.join(ClockPeer{Node: m.Hello.Node, Addrs: m.Hello.ClockAddrs, Port: m.Hello.ClockPort})
-	changes := h.clocks.changes()
-	h.mu.Unlock()
-	welcome := Welcome{Reference: h.reference, ClockPort: h.clockPort, Clock: changes[m.Hello.Node]}
-	delete(changes, m.Hello.Node)
-	if err := c.Send(Message{Welcome: &welcome}); err != nil {
-		h.drop(nil, m.Hello.Node)
+	var changes map[string]Clock
+	h.update(func() {
+		h.agents[a.Hello.Node] = a
+		h.clocks.join(ClockPeer{Node: a.Hello.Node, Addrs: a.Hello.ClockAddrs, Port: a.Hello.ClockPort})
+		changes = h.clocks.changes()
+		welcome := Welcome{Reference: h.reference, ClockPort: h.clockPort, Clock: changes[a.Hello.Node]}
+		delete(changes, a.Hello.Node)
+		err = c.Send(Message{Welcome: &welcome})
+		a.Lost = err != nil
+	})
+	if err != nil {
+		h.drop(a)
 		return
 	}
-	h.update(func() { h.agents[m.Hello.Node] = a })
 	h.tell(changes)
 	for {
 		m, err := c.Receive()
 		if err != nil {
 			h.update(func() { a.Lost = a.Bye == nil })
-			h.drop(a, a.Hello.Node)
+			h.drop(a)
 			return
 		}
 		h.update(func() {
@@ -94,11 +99,12 @@ func (h *Head) serve(c *Conn) {
 	}
 }
 
-// drop takes a node out of the clock exchanges, unless another agent of its has
-// taken over.
-func (h *Head) drop(a *Agent, node string) {
+// drop takes an agent's node out of the clock exchanges, unless another agent
+// of the node has taken over.
+func (h *Head) drop(a *Agent) {
+	node := a.Hello.Node
 	h.mu.Lock()
-	if a != nil && h.agents[node] != a {
+	if h.agents[node] != a {
 		h.mu.Unlock()
 		return
 	}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"net"
@@ -126,7 +127,7 @@ func TestLocalGarbage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nc.Write([]byte(b)) //nolint:errcheck // the other side may have closed
+		nc.Write([]byte(b)) // the other side may have closed
 		nc.Close()
 		select {
 		case err := <-errs:
@@ -214,16 +215,19 @@ func TestElectionEndsByDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stdin.Close()
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the other's election", func() bool {
-		e, err := Elect(n)
-		if err == nil {
-			e.Close()
-		}
-		return errors.Is(err, ErrTaken)
-	})
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "<nil>\n" {
+		t.Fatalf("the other's election: %q, %v", line, err)
+	}
+	if _, err := Elect(n); !errors.Is(err, ErrTaken) {
+		t.Errorf("elected beside another: %v", err)
+	}
 	cmd.Process.Kill()
 	cmd.Wait()
 	e, err := Elect(n)

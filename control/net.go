@@ -171,7 +171,7 @@ func (s *Server) Serve(handle func(*Conn)) {
 		order = append(order, nc)
 		for len(waiting) > maxStrangers || len(order) > 0 && !waiting[order[0]] {
 			if waiting[order[0]] {
-				order[0].Close()
+				order[0].Close() //nolint:errcheck // it has lost anyway
 				delete(waiting, order[0])
 			}
 			order = order[1:]

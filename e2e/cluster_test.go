@@ -345,7 +345,7 @@ func clip(s string) string {
 var volatile = regexp.MustCompile(`JOB \d+|STEP \d+\.\d+|StepId=\d+\.\d+|JobId=\d+|\d{4}-\d\d-\d\dT[\d:]+|[Jj]ob \d+|\[\w+:\d+\]| ON n\d|slurmstepd-n\d`)
 
 // What srun says when something takes a while.
-var chance = regexp.MustCompile(`(?m)^srun: (Job step aborted: Waiting|Job \d+ step creation|Step created|Force Terminated|launch/slurm).*\n`)
+var chance = regexp.MustCompile(`(?m)^srun: (Job step aborted: Waiting|Job \d+ step creation|Step created|job \d+ queued|job \d+ has been allocated|Force Terminated|launch/slurm).*\n`)
 
 // It reports tasks of one node that ended together in one line.
 var endOfTasks = regexp.MustCompile(`(?m)^srun: error: n\d: tasks? ([\d,-]+): (.*)\n`)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -103,6 +102,19 @@ var positions = []position{
 		name: "MPICHFarAway", script: "gswarm wrap -- mpirun.mpich -f <(echo localhost) -n 2 $BIN/allreduce.mpich 1",
 		sets: []dataset{{dir: "gswarm-2*", nodes: "HOST", ranks: 1}},
 		says: []string{`^only this node is sampled; to sample every node: mpirun.mpich \[its options\] gswarm wrap -- PROGRAM$`},
+	},
+	{
+		// Without an allocation srun makes one: wrap does not stand in front of
+		// a job, but outside of it.
+		name: "SrunFromLogin", script: "gswarm wrap -- srun -p shared -N2 -n2 app 1",
+		sets: []dataset{{dir: "gswarm-2*", nodes: "HOST", ranks: 1}},
+		says: []string{`^only this node is sampled; to sample every node: srun \[its options\] gswarm wrap -- PROGRAM$`},
+	},
+	{
+		name:   "OpenMPIFarAway",
+		script: "echo localhost slots=2 >hosts; gswarm wrap -- mpirun.openmpi --hostfile hosts -n 2 $BIN/allreduce.openmpi 1",
+		sets:   []dataset{{dir: "gswarm-2*", nodes: "HOST", ranks: 1}},
+		says:   []string{`^only this node is sampled; to sample every node: mpirun.openmpi \[its options\] gswarm wrap -- PROGRAM$`},
 	},
 	{
 		name: "Steps", sbatch: "-N4 --ntasks-per-node=2",
@@ -279,11 +291,6 @@ func (p *position) lines(b *box, r result) {
 	_, own := split(r.stderr)
 	closing := 0
 	said := make([]bool, len(p.says))
-	if len(p.sets) > 0 && p.sets[0].short {
-		own = slices.DeleteFunc(own, func(s string) bool {
-			return strings.HasSuffix(s, "found no head: what is recorded there is not aligned")
-		})
-	}
 next:
 	for _, line := range own {
 		if regexp.MustCompile(`^\d+ nodes? sampled for \S+; next: gswarm merge \S+$`).MatchString(line) {

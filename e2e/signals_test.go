@@ -76,7 +76,7 @@ func (b *box) logs(ranks int) string {
 // ready waits until all ranks have said so, and until the nodes are sampled.
 func (b *box) ready(ranks, nodes int) {
 	b.Helper()
-	b.until(time.Minute, "the ranks", func() bool {
+	b.until(jobPatience, "the ranks", func() bool {
 		for r := range ranks {
 			if !strings.Contains(b.read(fmt.Sprintf("log.%d", r)), "ready") {
 				return false

@@ -12,8 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gswarm/gswarm/rundir"
 	"golang.org/x/sys/unix"
+
+	"github.com/gswarm/gswarm/rundir"
 )
 
 // agentOf returns the process id of the agent of the run in dir/run, 0 if none.
@@ -54,7 +55,7 @@ func read(t *testing.T, dir string) *rundir.Run {
 // none of the job's descriptors.
 func TestOutputClosed(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +116,7 @@ func TestLeftBehind(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
+			dir := tempDir(t)
 			r, w, err := os.Pipe()
 			if err != nil {
 				t.Fatal(err)
@@ -159,7 +160,7 @@ func TestLeftBehind(t *testing.T) {
 // spools of both are there.
 func TestAgentKilled(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	c := &child{t: t, log: filepath.Join(dir, "log"), done: make(chan outcome, 1)}
 	c.start(wrapped(t, dir, self("log", c.log)...), dir)
 	last := 0
@@ -218,7 +219,7 @@ func TestAgentFails(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			for _, strict := range []bool{false, true} {
-				dir := t.TempDir()
+				dir := tempDir(t)
 				bin := program(t)
 				if c.agent != "" {
 					bin = filepath.Join(dir, "bin", "gswarm")
@@ -265,7 +266,7 @@ func TestAgentFails(t *testing.T) {
 // TestUnwritable needs a user that is not root.
 func TestUnwritable(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	bin := program(t)
 	argv := []string{bin, "wrap", "--quiet", "--", "sh", "-c", "exit 6"}
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -287,7 +288,7 @@ func TestUnwritable(t *testing.T) {
 
 func TestNested(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	bin := program(t)
 	cmd := exec.Command(bin, "wrap", "-o", "run", "--", bin, "wrap", "-o", "inner", "--", "sh", "-c", `echo $0 $GSWARM_X_RUN; ps -o comm= -p $PPID; exit 8`)
 	cmd.Dir = dir
@@ -303,7 +304,7 @@ func TestNested(t *testing.T) {
 
 func TestQuiet(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	for _, c := range []struct {
 		args []string
 		want string
@@ -322,7 +323,7 @@ func TestQuiet(t *testing.T) {
 // TestCommandThatDoesNotStart leaves nothing behind.
 func TestCommandThatDoesNotStart(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	cmd := exec.Command(program(t), "wrap", "--", "gswarm-no-such-command")
 	cmd.Dir = dir
 	if o := finish(t, cmd); o.status != 127<<8 || strings.Count(o.stderr, "\n") != 1 {
@@ -336,7 +337,7 @@ func TestCommandThatDoesNotStart(t *testing.T) {
 // TestNobodyReadsStderr: wrap does not wait for a reader of its last line.
 func TestNobodyReadsStderr(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func startCanary() (*canary, error) {
 		return nil, fmt.Errorf("starting the signal canary: %w", err)
 	}
 	r, w := ends[0], ends[1]
-	defer unix.Close(w)       //nolint:errcheck // the canary has its own
+	defer unix.Close(w)       // the canary has its own
 	unix.SetNonblock(r, true) //nolint:errcheck // a pipe takes it
 	set := forwardable()
 	name := [16]byte{'g', 's', 'w', 'a', 'r', 'm', '-', 's', 'i', 'g', 'n', 'a', 'l', 's'}
@@ -87,7 +87,7 @@ func startCanary() (*canary, error) {
 	setThreadMask(mask)
 	syscall.ForkLock.Unlock()
 	if errno != 0 {
-		unix.Close(r) //nolint:errcheck // nothing was written
+		unix.Close(r) // nothing was written
 		return nil, fmt.Errorf("starting the signal canary: %w", errno)
 	}
 	return &canary{pid: int(pid), pipe: r, log: map[unix.Signal]sightings{}}, nil

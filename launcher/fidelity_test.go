@@ -28,7 +28,7 @@ func TestExitCodes(t *testing.T) {
 	if testing.Short() {
 		step = 15
 	}
-	dir := t.TempDir()
+	dir := tempDir(t)
 	for code := 0; code < 256; code += step {
 		argv := wrapped(t, filepath.Join(dir, fmt.Sprint(code)), "sh", "-c", fmt.Sprintf("exit %d", code))
 		o := finish(t, exec.Command(argv[0], argv[1:]...))
@@ -55,7 +55,7 @@ func TestDiesBySignal(t *testing.T) {
 // core, wrap leaves none and so cannot say that it did.
 func TestCoreDumped(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	job := []string{"sh", "-c", "ulimit -c unlimited; kill -QUIT $$; sleep 60"}
 	run := func(argv []string) outcome {
 		cmd := exec.Command(argv[0], argv[1:]...)
@@ -71,7 +71,7 @@ func TestCoreDumped(t *testing.T) {
 
 func TestSameToTheJob(t *testing.T) {
 	t.Parallel()
-	files := t.TempDir()
+	files := tempDir(t)
 	for _, name := range []string{"three", "seven"} {
 		if err := os.WriteFile(filepath.Join(files, name), []byte(name+"\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -129,7 +129,7 @@ func TestSameToTheJob(t *testing.T) {
 			}
 			// compare puts wrap in front of the whole; here it must stand
 			// between the scene and the job.
-			dir := t.TempDir()
+			dir := tempDir(t)
 			run := func(argv []string) outcome {
 				cmd := exec.Command("sh", append([]string{"-c", c.scene, "scene"}, argv...)...)
 				cmd.Dir = dir
@@ -150,7 +150,7 @@ func ownGroup(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 
 func TestBlockedSignalsStayBlocked(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	job := []string{"/usr/bin/grep", "^SigBlk", "/proc/self/status"}
 	run := func(job []string) outcome {
 		argv := self("mask", append([]string{"1,10,15,36"}, job...)...)

@@ -301,7 +301,7 @@ func (h *head) end(e Ending, hurry <-chan struct{}) int {
 func (h *head) endAlone(e Ending) int {
 	exit := e.Exit()
 	end := time.Now().UTC()
-	h.run.Exit, h.run.End, h.run.Notes = &exit, &end, h.w.notes
+	h.run.Exit, h.run.End, h.run.Notes = &exit, &end, h.w.said()
 	if err := rundir.WriteRun(h.w.abs, &h.run); err != nil {
 		h.w.note("the run's end is not recorded: %v", err)
 	}

@@ -10,8 +10,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/gswarm/gswarm/rundir"
 	"golang.org/x/sys/unix"
+
+	"github.com/gswarm/gswarm/rundir"
 )
 
 // inJob makes a command one of a Slurm job's batch script on this node, with a
@@ -58,7 +59,7 @@ func TestFront(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
+			dir := tempDir(t)
 			cmd := exec.Command(program(t), "wrap", "--", "sh", "-c", "echo out; "+c.job)
 			cmd.Dir = dir
 			inJob(t, cmd, dir, c.srun)
@@ -104,7 +105,7 @@ func checkKey(t *testing.T, dir string) {
 
 func TestFrontWithoutSrun(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	cmd := exec.Command(program(t), "wrap", "--", "/bin/sh", "-c", "exit 5")
 	cmd.Dir = dir
 	inJob(t, cmd, dir, "")
@@ -116,7 +117,7 @@ func TestFrontWithoutSrun(t *testing.T) {
 
 func TestFrontCommandThatDoesNotStart(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	cmd := exec.Command(program(t), "wrap", "--", "./none")
 	cmd.Dir = dir
 	inJob(t, cmd, dir, goodSrun)
@@ -132,7 +133,7 @@ func TestFrontCommandThatDoesNotStart(t *testing.T) {
 // hang gets what the job's end was.
 func TestFrontInterrupted(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	cmd := exec.Command(program(t), "wrap", "-q", "--", "sh", "-c", "echo $$ >pid; exit 3")
 	cmd.Dir = dir
 	inJob(t, cmd, dir, fmt.Sprintf("echo $$ >%s/srun; exec sleep 60", dir))
@@ -143,7 +144,7 @@ func TestFrontInterrupted(t *testing.T) {
 		return len(glob(dir, "pid")) == 1 && len(glob(dir, "srun")) == 1 && len(children(cmd.Process.Pid, "sh")) == 0
 	})
 	unix.Kill(cmd.Process.Pid, unix.SIGINT)
-	cmd.Wait() //nolint:errcheck // the status is looked at
+	cmd.Wait() // the status is looked at
 	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws != 3<<8 {
 		t.Errorf("ended with %#x", uint32(ws))
 	}

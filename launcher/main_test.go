@@ -114,7 +114,7 @@ func finish(t *testing.T, cmd *exec.Cmd) outcome {
 	}
 	timer := time.AfterFunc(patience, func() { cmd.Process.Kill() })
 	defer timer.Stop()
-	cmd.Wait() //nolint:errcheck // the status is looked at
+	cmd.Wait() // the status is looked at
 	return outcome{cmd.ProcessState.Sys().(syscall.WaitStatus), stdout.String(), stderr.String()}
 }
 
@@ -122,7 +122,7 @@ func finish(t *testing.T, cmd *exec.Cmd) outcome {
 // prepare may change both commands alike.
 func compare(t *testing.T, prepare func(*exec.Cmd), argv ...string) (bare, under outcome) {
 	t.Helper()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	run := func(argv []string) outcome {
 		cmd := exec.Command(argv[0], argv[1:]...)
 		cmd.Dir = dir
@@ -173,7 +173,7 @@ type child struct {
 // and waits until it has written "ready".
 func launch(t *testing.T, under bool, role string, extra ...string) *child {
 	t.Helper()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	c := &child{t: t, log: filepath.Join(dir, "log"), done: make(chan outcome, 1)}
 	argv := self(role, append([]string{c.log}, extra...)...)
 	if under {
@@ -204,7 +204,7 @@ func (c *child) start(argv []string, dir string) {
 		syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
 	})
 	go func() {
-		c.cmd.Wait() //nolint:errcheck // the status is looked at
+		c.cmd.Wait() // the status is looked at
 		c.done <- outcome{c.cmd.ProcessState.Sys().(syscall.WaitStatus), "", stderr.String()}
 	}()
 	c.waitFor("ready")
@@ -313,4 +313,18 @@ func glob(dir, pattern string) []string {
 		panic(err)
 	}
 	return found
+}
+
+// tempDir is t.TempDir, but waits with its removal for agents that end after
+// their wrap, as they may on a loaded machine.
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(binDir, "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		until(t, "the last writer in "+dir, func() bool { return os.RemoveAll(dir) == nil })
+	})
+	return dir
 }

@@ -11,9 +11,9 @@ import (
 
 // lookAround reads the Origin of a process.
 func lookAround(proc string, pid int) Origin {
-	parent, begin := ancestor(proc, pid)
+	parent, _ := ancestor(proc, pid)
 	name := strconv.Itoa(parent)
-	if _, begin = ancestor(proc, parent); begin != "" {
+	if _, begin := ancestor(proc, parent); begin != "" {
 		name += "-" + begin
 	}
 	return Origin{Parent: name, Step: slurmOrigin(proc, pid)}

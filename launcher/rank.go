@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gswarm/gswarm/control"
 	"github.com/gswarm/gswarm/rundir"
 )
@@ -141,6 +143,7 @@ type membership struct {
 	join   control.Join
 	pid    int
 
+	agent int              // the agent's process id
 	part  *membership      // the sampler of GPUs that the node's agent cannot see
 	ended chan rundir.Exit // the job's end, for the goroutine that holds the tie
 	left  chan int         // its answer: how many nodes took note, as far as is known
@@ -210,6 +213,9 @@ func (m *membership) hold() {
 				if f != nil && f.Note != "" {
 					m.w.tell(f.Note)
 				}
+				if f != nil && f.Last {
+					awaitExit(m.agent, agentExit)
+				}
 				if f != nil {
 					nodes = max(nodes, f.Nodes)
 				}
@@ -247,6 +253,28 @@ func (m *membership) leave(e Ending, hurry <-chan struct{}) int {
 // agentStart is how much longer than the flush the end of a very short job
 // waits for an agent that is just starting.
 const agentStart = 700 * time.Millisecond
+
+// agentExit is how long a node's last rank waits for the agent, which has said
+// that all is on disk, to be gone.
+const agentExit = 100 * time.Millisecond
+
+// awaitExit waits for the end of a process that is not our child. Slurm looks at
+// a step's cgroup when its last task has ended; where it finds a process it kills
+// it and looks again a second later, and srun waits.
+func awaitExit(pid int, patience time.Duration) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return // it is gone, or the kernel is older than 5.3
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	deadline := time.Now().Add(patience)
+	for left := patience; left > 0; left = time.Until(deadline) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, int(left.Milliseconds())+1); !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
 
 // connect returns a connection on which the agent has answered, starting an
 // agent where none is. Of all ranks of a node the one that wins the election
@@ -302,6 +330,7 @@ func (m *membership) tryJoin() (*control.LocalConn, error) {
 		return nil, err
 	}
 	c.SetDeadline(time.Time{}) //nolint:errcheck // likewise
+	m.agent = msg.Joined.AgentPID
 	if !msg.Joined.Covered && m.cfg.Part == "" && m.part == nil {
 		m.startPart()
 	}

@@ -24,7 +24,7 @@ func play(role string, args []string) {
 	switch role {
 	case "log": // log what comes until stdin ends
 		logSignals(args[0])
-		io.Copy(io.Discard, os.Stdin) //nolint:errcheck // until its end
+		io.Copy(io.Discard, os.Stdin) // until its end
 		time.Sleep(afterthought)
 		os.Exit(3)
 	case "grace": // take a second over SIGTERM
@@ -41,13 +41,13 @@ func play(role string, args []string) {
 		os.Exit(4)
 	case "wait": // be stopped, continued, killed; end with stdin
 		write(args[0], "ready")
-		io.Copy(io.Discard, os.Stdin) //nolint:errcheck // until its end
+		io.Copy(io.Discard, os.Stdin) // until its end
 		os.Exit(5)
 	case "selfstop":
 		write(args[0], "ready")
 		unix.Kill(os.Getpid(), unix.SIGSTOP)
 		write(args[0], "continued")
-		io.Copy(io.Discard, os.Stdin) //nolint:errcheck // until its end
+		io.Copy(io.Discard, os.Stdin) // until its end
 		os.Exit(5)
 	case "mask": // run a command with signals blocked
 		runtime.LockOSThread()

@@ -11,8 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gswarm/gswarm/rundir"
 	"golang.org/x/sys/unix"
+
+	"github.com/gswarm/gswarm/rundir"
 )
 
 // holds lists the files below dir in which text occurs.
@@ -37,7 +38,7 @@ func holds(t *testing.T, dir, text string) (found []string) {
 // TestSecretsAreNotRecorded plants secrets where jobs have them.
 func TestSecretsAreNotRecorded(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	n := 0
 	secret := func() string { n++; return fmt.Sprintf("planted%dsecret", n) }
 	env := append(os.Environ(),
@@ -80,7 +81,7 @@ func TestSecretsAreNotRecorded(t *testing.T) {
 // no environment; when the run is over it stands nowhere.
 func TestKeyStaysHidden(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	log := filepath.Join(dir, "log")
 	c := &child{t: t, log: log, done: make(chan outcome, 1)}
 	// As Open MPI starts rank 0 of a job of two nodes, of which the other
@@ -129,7 +130,7 @@ func TestKeyStaysHidden(t *testing.T) {
 // TestModes: what a run writes is its user's business alone.
 func TestModes(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	cmd := exec.Command("sh", append([]string{"-c", `umask 0; "$@"`, "sh"}, wrapped(t, dir, "true")...)...)
 	if o := finish(t, cmd); o.status != 0 {
 		t.Fatalf("%v", o)

@@ -74,12 +74,6 @@ func setAction(s unix.Signal, action sigaction) (before sigaction) {
 	return before
 }
 
-// threadMask returns the signals that this thread blocks.
-func threadMask() (mask uint64) {
-	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_BLOCK, 0, uintptr(unsafe.Pointer(&mask)), 8, 0, 0)
-	return mask
-}
-
 // setThreadMask sets the signals that this thread blocks, which a process that
 // it starts inherits, and returns those before. The goroutine must be locked to
 // its thread.

@@ -19,10 +19,11 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gswarm/gswarm/control"
 	"github.com/gswarm/gswarm/redact"
 	"github.com/gswarm/gswarm/rundir"
-	"golang.org/x/sys/unix"
 )
 
 // runVar is in the environment of a wrapped job and holds the scheduler's job

@@ -49,17 +49,19 @@ func (r *runner) account(begin clock.NodeTime) {
 	}
 	known := len(r.feeds)
 	for _, b := range r.out.batches {
-		if b.Table == table.Event || b.Table == table.Absence {
-			continue // as it happens
+		if happens(b.Table) {
+			continue
 		}
 		if b.Rows() > 0 && !slices.ContainsFunc(r.feeds, func(f feed) bool { return f.table == b.Table }) {
 			r.feeds = append(r.feeds, feed{b.Table, commonKey(b)})
 		}
 	}
-	if len(r.feeds) == known {
+	// A source that may be silent is announced before its first row.
+	_, quiet := r.src.(Quiet)
+	if len(r.feeds) == known && (!quiet || last != 0) {
 		return
 	}
-	d := sourceStart{Source: r.src.Name(), Interval: int64(r.interval)}
+	d := sourceStart{Source: r.src.Name(), Interval: int64(r.interval), Tables: []string{}}
 	for _, f := range r.feeds {
 		d.Tables = append(d.Tables, f.table.Name)
 	}
@@ -87,3 +89,7 @@ func common[T comparable](values []T, text func(T) string) string {
 	}
 	return text(values[0])
 }
+
+// happens says whether rows of a table come as things happen, whoever writes
+// them: no source owes any.
+func happens(t *table.Table) bool { return t == table.Event || t == table.Absence }

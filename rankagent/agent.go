@@ -63,6 +63,9 @@ const (
 	sourcePatience = 120 * time.Millisecond
 	// joinPatience is how long an agent waits for the first wrap.
 	joinPatience = 10 * time.Second
+	// worthSaying is how long a run must be for a node that did not find its
+	// head in that time to be named on the terminal; merge always names it.
+	worthSaying = 2 * time.Second
 	// sync intervals by filesystem, unless the user chose one.
 	syncLocal, syncShared = time.Second, 30 * time.Second
 )
@@ -425,7 +428,7 @@ func (a *agent) lastNote() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.note == "" {
-		if missing := a.cluster.unheard(); len(missing) > 0 {
+		if missing := a.cluster.unheard(); len(missing) > 0 && a.clock.Now()-a.meta.BeginRaw > clock.NodeTime(worthSaying) {
 			more := ""
 			if n := len(missing) - 1; n > 0 {
 				more = fmt.Sprintf(" and %d more", n)

@@ -237,11 +237,14 @@ func (o *reading) Event(at clock.NodeTime, kind string, gpu, rank int, detail an
 	o.c.event(at, kind, gpu, rank, detail)
 }
 
-// deliver moves the rows to the collector and returns how many there were.
+// deliver moves the rows to the collector and returns how many there were, less
+// those that tell of something that happened.
 func (o *reading) deliver() int {
 	n := 0
 	for _, b := range o.batches {
-		n += b.Rows()
+		if !happens(b.Table) {
+			n += b.Rows()
+		}
 		o.c.add(b, o.tick)
 		b.Reset()
 	}

@@ -46,6 +46,13 @@ type Finisher interface {
 	Finish(out Out) error
 }
 
+// Quiet is a Source that may have nothing to say for as long as it is read:
+// that it gives no rows is nothing to report.
+type Quiet interface {
+	// MayBeSilent only marks.
+	MayBeSilent()
+}
+
 // ErrSkipped is what Read returns where it left out a tick on purpose: the tick
 // was due and is not done.
 var ErrSkipped = errors.New("left out on purpose")

@@ -25,27 +25,26 @@ type ColumnInfo struct {
 // Describe compares a Parquet file with its checksums and returns what it says
 // of its columns.
 func Describe(path string) (columns []ColumnInfo, err error) {
-	p, err := openParquet(path)
-	if err != nil {
+	if err := VerifyParquet(path); err != nil {
 		return nil, err
 	}
-	defer p.Close()
-	if err := p.verify(); err != nil {
+	in, err := ReadInfo(path)
+	if err != nil {
 		return nil, err
 	}
 	defer guard(&err)
-	described, err := describedSchema(p.kv[arrowSchemaKey])
+	described, err := describedSchema(in.Metadata[arrowSchemaKey])
 	if err != nil {
 		return nil, &CorruptError{Path: path, Err: err}
 	}
-	sc := p.pq.MetaData().Schema
-	for i := range sc.NumColumns() {
-		d := sc.Column(i)
-		c := ColumnInfo{Name: d.Name(), Type: d.PhysicalType().String(), Required: d.MaxDefinitionLevel() == 0}
+	for _, f := range described.Fields() {
+		c := ColumnInfo{
+			Name: f.Name, Type: f.Type.String(), Required: !f.Nullable,
+			Unit: metadataValue(f, "unit"), Window: metadataValue(f, "window"),
+		}
 		for t := table.Int64; t <= table.Timestamp; t++ {
-			if f, ok := described.FieldsByName(d.Name()); ok && physicalFits(d.PhysicalType(), t) && arrow.TypeEqual(f[0].Type, arrowType(t)) {
+			if arrow.TypeEqual(f.Type, arrowType(t)) {
 				c.Type = t.String()
-				c.Unit, c.Window = metadataValue(f[0], "unit"), metadataValue(f[0], "window")
 			}
 		}
 		columns = append(columns, c)

@@ -26,7 +26,6 @@ type facts struct {
 	// delivered counts rows by source, dropped those that the agents counted
 	// as dropped.
 	delivered   map[string]int64
-	due         map[string]int64
 	fedBy       map[string][]string // tables by source
 	dropped     int64
 	lastDropped int64
@@ -50,7 +49,7 @@ const extendEvery = int64(61e9)
 func newFacts() facts {
 	return facts{
 		interval: make(map[string]int64), absent: make(map[absentKey][]stretch),
-		delivered: make(map[string]int64), due: make(map[string]int64), fedBy: make(map[string][]string),
+		delivered: make(map[string]int64), fedBy: make(map[string][]string),
 		started: make(map[int64]bool), ended: make(map[int64]bool),
 	}
 }
@@ -119,6 +118,10 @@ func (v *verifier) events(b *table.Batch) {
 		switch kind[r] {
 		case "agent_start":
 			f.clean = false
+			var d struct{ Version string }
+			if json.Unmarshal([]byte(detail[r]), &d) == nil && d.Version != "" {
+				v.versions[d.Version] = true
+			}
 		case "agent_end":
 			f.clean = true
 		case "source_start":
@@ -174,7 +177,7 @@ func (v *verifier) absences(b *table.Batch) {
 func (v *verifier) samplers(b *table.Batch) {
 	col := func(c int) []int64 { return b.Ints(own(table.Sampler, c)) }
 	source := b.Strings(own(table.Sampler, table.SamSource))
-	rows, due, dropped := col(table.SamRows), col(table.SamDue), col(table.SamDroppedRows)
+	rows, dropped := col(table.SamRows), col(table.SamDroppedRows)
 	for r, name := range b.Strings(table.TLNode) {
 		n := v.nodes[name]
 		if n == nil {
@@ -184,7 +187,6 @@ func (v *verifier) samplers(b *table.Batch) {
 		f.live(b.Ints(table.TLTimeNS)[r])
 		if source[r] != "agent" {
 			f.delivered[source[r]] += rows[r]
-			f.due[source[r]] += due[r]
 			continue
 		}
 		// It counts from each agent's start.

@@ -195,4 +195,7 @@ func (v *verifier) readRun() {
 	}
 	v.job = run
 	v.report.NodesExpected = len(run.Nodes)
+	if run.End == nil {
+		v.find(Finding{Code: RunNoEnd, Detail: "run.yaml does not say how the run ended: the wrap in charge of it was killed, or it still goes on"})
+	}
 }

@@ -74,7 +74,9 @@ func (v *verifier) rows(ctx context.Context, t *table.Table) error {
 	for _, k := range t.Keys {
 		c.regular = c.regular && !volatile[k]
 	}
-	for i := own(t, len(t.Columns)-1); i > table.TLRead; i-- {
+	// What the kernel does not tell of its clocks, it does not tell.
+	clocks := t == table.ClockBracket || t == table.ClockExchange
+	for i := own(t, len(t.Columns)-1); i > table.TLRead && !clocks; i-- {
 		if col := c.tl.Columns[i]; !col.Required && !mixed[t.Name] && !slices.Contains(mayBeNull[t.Name], col.Name) {
 			c.nullable = append(c.nullable, i)
 		}

@@ -3,8 +3,12 @@ package verify
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"sort"
+	"strings"
+	"time"
 
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/merge"
@@ -21,6 +25,9 @@ type verifier struct {
 	tile  int64
 	nodes map[string]*node
 	good  map[string][]merge.FileMeta // files that are as merged, by table
+
+	// versions are those of the agents that wrote rows.
+	versions map[string]bool
 
 	report   *Report
 	findings map[findingKey]*Finding
@@ -51,8 +58,13 @@ func newVerifier(d rundir.Dir, meta *merge.Meta, opts Options) *verifier {
 	v := &verifier{
 		dir: d, meta: meta, opts: opts, tile: meta.TileNS,
 		nodes: make(map[string]*node), good: make(map[string][]merge.FileMeta),
+		versions: make(map[string]bool),
 		report:   &Report{Dir: string(d), Format: meta.Format, TileNS: meta.TileNS, Findings: []Finding{}},
 		findings: make(map[findingKey]*Finding), more: make(map[Code]int64), byCode: make(map[Code]int),
+	}
+	if v.tile <= 0 {
+		v.tile = int64(5 * time.Minute)
+		v.find(Finding{Code: MetaUnread, Incomplete: true, File: "timeline/meta.yaml", Detail: fmt.Sprintf("it gives %d ns as the length of a tile: merge again", meta.TileNS)})
 	}
 	for _, n := range meta.Nodes {
 		if have := v.nodes[n.Node]; have != nil {
@@ -124,6 +136,10 @@ func (v *verifier) run(ctx context.Context) error {
 	}
 	v.account()
 	v.ranks()
+	if len(v.versions) > 1 {
+		all := slices.Sorted(maps.Keys(v.versions))
+		v.find(Finding{Code: Versions, Count: int64(len(all)), Detail: "agents of several versions wrote this run: " + strings.Join(all, ", ")})
+	}
 	return nil
 }
 

@@ -43,7 +43,6 @@ const (
 	OutOfOrder  Code = "out_of_order"     // time runs backwards
 	NullNoWhy   Code = "null_unexplained" // a value is null and nothing says why
 	Unaccounted Code = "rows_unaccounted" // the sampler delivered rows that are not there
-	Silent      Code = "source_silent"    // a source never delivered a row
 	Disk        Code = "spool_trouble"    // the agent met trouble with its disk
 	// Of clocks.
 	BoundMissing    Code = "bound_missing"
@@ -53,6 +52,8 @@ const (
 	// Of the job.
 	RankMissing Code = "rank_missing"
 	RankNoEnd   Code = "rank_end_unknown"
+	RunNoEnd    Code = "run_end_unknown"
+	Versions    Code = "versions_differ"
 )
 
 // Finding is one thing that was found. Findings of one code about the same

@@ -37,11 +37,13 @@ type madeUp struct {
 	// killed nodes end after twenty seconds, without an end mark.
 	killed int
 	size   int
+	// versions are those of the nodes' agents.
+	versions []string
 }
 
 const seconds = 30
 
-func (m madeUp) write(t *testing.T) string {
+func (m madeUp) write(t testing.TB) string {
 	t.Helper()
 	m.dir = rundir.Dir(t.TempDir())
 	end := time.Unix(1.7e9, 0).UTC()
@@ -69,7 +71,7 @@ func event(at int64, kind string, rank int, detail string) *table.Batch {
 	return b
 }
 
-func (m madeUp) node(t *testing.T, i int) {
+func (m madeUp) node(t testing.TB, i int) {
 	t.Helper()
 	name := fmt.Sprintf("n%d", i)
 	if err := os.MkdirAll(m.dir.Node(name), 0o700); err != nil {
@@ -85,7 +87,11 @@ func (m madeUp) node(t *testing.T, i int) {
 			must(t, s.Append(b))
 		}
 	}
-	put(event(base, "agent_start", -1, "{}"))
+	version := "v1.0"
+	if m.versions != nil {
+		version = m.versions[i]
+	}
+	put(event(base, "agent_start", -1, fmt.Sprintf(`{"version":%q}`, version)))
 	put(event(base+1, "source_start", -1, `{"source":"gpu","interval_ns":100000000,"tables":["gpu"]}`))
 	size := max(m.size, 2)
 	put(event(base+2, "rank_start", i, fmt.Sprintf(`{"size":%d}`, size)))
@@ -173,7 +179,7 @@ func (m madeUp) second(i, sec int, put func(*table.Batch)) {
 	put(sam)
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func (s *settings) load(f *pflag.FlagSet, file string, env []string) (notes []st
 	}
 	f.VisitAll(func(flag *pflag.Flag) {
 		value, ok := fromEnv[flag.Name]
-		source := "GSWARM_" + strings.ToUpper(flag.Name)
+		source := "GSWARM_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
 		if !ok {
 			var v fileSetting
 			v, ok = fromFile[flag.Name]
@@ -123,7 +123,7 @@ func (s *settings) record() map[string]string {
 
 // settingNames are the settings, by which the flags, the keys of the file and,
 // in capitals behind GSWARM_, the variables go.
-var settingNames = []string{"output", "interval", "tile", "sync", "ports", "quiet", "strict"}
+var settingNames = []string{"output", "interval", "tile", "sync", "ports", "gpus", "budget", "gpu-process-util", "quiet", "strict"}
 
 // fileSetting is a value in a settings file and where it stands.
 type fileSetting struct{ value, place string }

@@ -62,6 +62,9 @@ func newProcesses(dev *device) *processes {
 // Name returns "processes" and the ordinal.
 func (s *processes) Name() string { return "processes " + s.dev.key }
 
+// MayBeSilent marks that a GPU may be held by nobody.
+func (*processes) MayBeSilent() {}
+
 // Read lists the processes where it is time or the memory in use has changed.
 func (s *processes) Read(out rankagent.Out) error {
 	if err := s.enter(out); err != nil {

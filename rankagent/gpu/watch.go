@@ -30,6 +30,9 @@ func (*watch) Interval() time.Duration { return time.Second }
 // Close has nothing to free.
 func (*watch) Close() error { return nil }
 
+// MayBeSilent marks a source without rows of its own.
+func (*watch) MayBeSilent() {}
+
 // Read looks at every GPU.
 func (w *watch) Read(out rankagent.Out) error {
 	now := out.Now()

@@ -70,6 +70,9 @@ func (s *events) Close() error {
 	return nil
 }
 
+// MayBeSilent marks a source without rows of its own.
+func (*events) MayBeSilent() {}
+
 // Read registers GPUs that are new or back and records what has happened.
 func (s *events) Read(out rankagent.Out) error {
 	if !s.driver.gate.enter() {
