@@ -14,7 +14,7 @@ import (
 // TestComparison puts the methods of others beside this one, on the same
 // simulated exchanges of an hour.
 func TestComparison(t *testing.T) {
-	jobs := 2
+	jobs := 1
 	if f := flag.Lookup("soak"); f != nil && f.Value.String() == "true" {
 		jobs = 30
 	}
