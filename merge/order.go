@@ -75,7 +75,7 @@ func newStream(n *node, src, dst *table.Table, tile int64) *stream {
 	for _, u := range n.data.Units(src) {
 		s.units = append(s.units, s.place(unit{Unit: u}))
 	}
-	if src == table.Absence && n.lost != nil {
+	if src == table.Absence && n.lost != nil && n.lost.Rows() > 0 {
 		lo, hi := n.lost.Ints(table.ColT)[0], n.lost.Ints(table.ColT)[0]
 		for _, t := range n.lost.Ints(table.ColT) {
 			lo, hi = min(lo, t), max(hi, t)

@@ -13,10 +13,10 @@ import (
 	"github.com/gswarm/gswarm/verify"
 )
 
-// lastSecond is what a killed agent may lose: what it had not yet flushed, and
+// mayLose is what a killed agent may lose: what it had not yet flushed, and
 // the time that a flush and a tick take on a machine that is busy with other
 // tests.
-const lastSecond = 1500 * time.Millisecond
+const mayLose = 1500 * time.Millisecond
 
 // TestKilledAgents kills agents at random instants: the job does not notice, at
 // most the last second is lost, and all that is lost is reported.
@@ -101,7 +101,7 @@ func killAgent(t *testing.T, flags []string, after time.Duration, sum *kills) {
 	}
 	lost := killed.Sub(time.Unix(0, last))
 	sum.add(false, lost)
-	if lost > lastSecond && after > lastSecond {
+	if lost > mayLose && after > mayLose {
 		t.Errorf("killed after %s: %s are lost", after, lost)
 	}
 	for _, f := range r.Findings {
@@ -122,7 +122,7 @@ func TestKilledWraps(t *testing.T) {
 			if err := w.cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			w.cmd.Wait() //nolint:errcheck // it was killed
+			w.cmd.Wait()
 			w.gone()
 			r, err := w.verify()
 			if err != nil {
