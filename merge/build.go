@@ -97,9 +97,6 @@ func (m *merger) buildTable(ctx context.Context, tmp string, src *table.Table) (
 			streams = append(streams, s)
 		}
 	}
-	if len(streams) == 0 {
-		return nil, nil
-	}
 	out := &output{root: tmp, table: dst, kv: m.fileMetadata()}
 	defer out.abort()
 	budget := int64(carryRows)
@@ -152,20 +149,29 @@ type output struct {
 }
 
 func (o *output) write(b *table.Batch) error {
-	if o.w == nil {
-		dir := filepath.Join(o.root, o.table.Name)
-		if err := os.MkdirAll(dir, rundir.DirMode); err != nil {
-			return err
-		}
-		name := fmt.Sprintf("%s/part-%04d.parquet", o.table.Name, len(o.files))
-		w, err := shard.CreateParquet(filepath.Join(o.root, name), o.table, o.kv)
-		if err != nil {
-			return err
-		}
-		o.w = w
-		o.files = append(o.files, FileMeta{Name: name, Table: o.table.Name})
+	if err := o.begin(); err != nil {
+		return err
 	}
 	return o.w.Write(b)
+}
+
+// begin begins a part if there is none.
+func (o *output) begin() error {
+	if o.w != nil {
+		return nil
+	}
+	dir := filepath.Join(o.root, o.table.Name)
+	if err := os.MkdirAll(dir, rundir.DirMode); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s/part-%04d.parquet", o.table.Name, len(o.files))
+	w, err := shard.CreateParquet(filepath.Join(o.root, name), o.table, o.kv)
+	if err != nil {
+		return err
+	}
+	o.w = w
+	o.files = append(o.files, FileMeta{Name: name, Table: o.table.Name})
+	return nil
 }
 
 // boundary is called between one node's tile and the next.
@@ -196,7 +202,14 @@ func (o *output) finish() error {
 	return err
 }
 
+// close ends the table. One without rows has a file, too: a query that names
+// it works on every run.
 func (o *output) close() ([]FileMeta, error) {
+	if len(o.files) == 0 {
+		if err := o.begin(); err != nil {
+			return nil, err
+		}
+	}
 	if o.w != nil {
 		if err := o.finish(); err != nil {
 			return nil, err

@@ -13,15 +13,18 @@ import (
 type converter struct {
 	node     *node
 	src, dst *table.Table
+	stamps   stamper
 	out      *table.Batch
 	// own is where the table's own columns begin, in src and in dst.
 	ownSrc, ownDst int
+	// gpu is the column of GPU ordinals in dst, or -1.
+	gpu int
 }
 
 func newConverter(n *node, src, dst *table.Table) *converter {
 	c := &converter{
-		node: n, src: src, dst: dst, out: table.NewBatch(dst, 0),
-		ownSrc: table.ColBegin, ownDst: table.TLBegin,
+		node: n, src: src, dst: dst, stamps: stamperOf(n, src), out: table.NewBatch(dst, 0),
+		ownSrc: table.ColBegin, ownDst: table.TLBegin, gpu: dst.Index(gpuColumn),
 	}
 	if src.Shape == table.Windowed {
 		c.ownSrc, c.ownDst = table.ColBegin+1, table.TLBegin+1
@@ -46,6 +49,9 @@ func (c *converter) convert(b *table.Batch) *table.Batch {
 		default:
 			copy(c.out.Ints(o), b.Ints(i))
 		}
+	}
+	if c.gpu >= 0 {
+		c.node.renumber(c.out.Ints(c.gpu), c.out.Valid(c.gpu))
 	}
 	return c.out
 }

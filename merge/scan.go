@@ -28,6 +28,12 @@ type node struct {
 	rows          int64
 	// written counts the rows in the timeline by table.
 	written map[string]int64
+	// gpus are those that the sampler saw. Where the node had several
+	// samplers, ordinals leads from its numbers to the node's; renumbered
+	// says that they differ.
+	gpus       []seenGPU
+	ordinals   map[int64]int64
+	renumbered bool
 	// lost are absence rows that the merge adds, because the agent that
 	// should have was killed.
 	lost *table.Batch
@@ -48,6 +54,7 @@ func (m *merger) scan() error {
 		m.add(d, data)
 	}
 	m.settleNames()
+	m.numberGPUs()
 	for _, want := range m.run.Nodes {
 		want = rundir.CleanName(want)
 		if !slices.ContainsFunc(m.nodes, func(n *node) bool { return n.machine == want || n.dir == want }) {
@@ -61,8 +68,13 @@ func (m *merger) scan() error {
 
 func (m *merger) add(dir string, data *shard.Node) {
 	n := &node{dir: dir, name: dir, data: data, written: make(map[string]int64)}
-	if meta, err := rundir.ReadNodeMeta(m.dir, dir); err == nil && meta.Node != "" {
-		n.name = meta.Node
+	if meta, err := rundir.ReadNodeMeta(m.dir, dir); err == nil {
+		if meta.Node != "" {
+			n.name = meta.Node
+		}
+		if n.gpus, err = gpusOf(meta); err != nil {
+			m.notes = append(m.notes, fmt.Sprintf("%s: the list of GPUs in its meta.yaml cannot be read", dir))
+		}
 	}
 	// The shards know best whose they are.
 	if own := data.Name(); own != "" {
@@ -185,7 +197,7 @@ func (m *merger) fit() error {
 // killed before it named one: the node that the others asked most.
 func (m *merger) reference() (string, clock.Anchor, error) {
 	if r := m.run.Reference; r != nil && r.Node != "" {
-		return r.Node, r.Anchor, nil
+		return rundir.NodeOf(r.Node), r.Anchor, nil
 	}
 	m.chosen = true
 	asked := make(map[string]int)

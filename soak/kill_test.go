@@ -13,10 +13,10 @@ import (
 	"github.com/gswarm/gswarm/verify"
 )
 
-// mayLose is what a killed agent may lose: what it had not yet flushed, and
+// lossLimit is what a killed agent may lose: what it had not yet flushed, and
 // the time that a flush and a tick take on a machine that is busy with other
 // tests.
-const mayLose = 1500 * time.Millisecond
+const lossLimit = 1500 * time.Millisecond
 
 // TestKilledAgents kills agents at random instants: the job does not notice, at
 // most the last second is lost, and all that is lost is reported.
@@ -104,7 +104,7 @@ func killAgent(t *testing.T, flags []string, after time.Duration, sum *kills) {
 	}
 	lost := killed.Sub(time.Unix(0, last))
 	sum.add(false, lost)
-	if lost > mayLose && after > mayLose {
+	if lost > lossLimit && after > lossLimit {
 		t.Errorf("killed after %s: %s are lost", after, lost)
 	}
 	for _, f := range r.Findings {

@@ -357,7 +357,7 @@ func (a *app) printTimeline(p *printer, info *runInfo) {
 	w := tabwriter.NewWriter(p.w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "table\trows\tsize\t\n")
 	for _, t := range table.All() {
-		if s, ok := tables[t.Name]; ok {
+		if s := tables[t.Name]; s.rows > 0 {
 			fmt.Fprintf(w, "%s\t%s\t%s\t\n", t.Name, count(s.rows), bytesText(s.bytes))
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"sort"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -69,15 +68,15 @@ which is named, 1 it was not written.`,
 // printMerge says what the merge made.
 func printMerge(w io.Writer, sum merge.Summary, took time.Duration) error {
 	p := &printer{w: w}
-	var rows int64
-	tables := make([]string, 0, len(sum.Rows))
-	for t, n := range sum.Rows {
-		tables = append(tables, t)
+	rows, tables := int64(0), 0
+	for _, n := range sum.Rows {
 		rows += n
+		if n > 0 {
+			tables++
+		}
 	}
-	sort.Strings(tables)
 	p.line("%s: %s rows in %d tables, %s, from %s, in %s",
-		sum.Dir, count(rows), len(tables), bytesText(sum.Bytes), plural(len(sum.Nodes), "node"), took.Round(10*time.Millisecond))
+		sum.Dir, count(rows), tables, bytesText(sum.Bytes), plural(len(sum.Nodes), "node"), took.Round(10*time.Millisecond))
 	for _, n := range sum.Notes {
 		p.line("note: %s", n)
 	}

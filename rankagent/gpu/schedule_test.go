@@ -254,14 +254,7 @@ func TestMIG(t *testing.T) {
 	for _, s := range d.Sources() {
 		read(t, s, out)
 	}
-	time.Sleep(minWindow + 5*time.Millisecond)
-	for _, name := range []string{"gpm 2", "gpm 4"} {
-		_ = name
-	}
-	var gpm rankagent.Source
-	for _, dev := range d.devices[2:3] {
-		gpm = newActivity(dev)
-	}
+	gpm := newActivity(d.devices[2])
 	read(t, gpm, out)
 	time.Sleep(minWindow + 5*time.Millisecond)
 	read(t, gpm, out)
