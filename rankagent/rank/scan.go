@@ -251,6 +251,11 @@ func (t *Tracker) belongs(p *process) bool {
 	if _, agent := p.env.lookup(agentMark); agent {
 		return false
 	}
+	// Slurm's daemons are root's; where the job is root's too, they are in
+	// its cgroup and none of its processes.
+	if len(p.argv) > 0 && strings.HasPrefix(p.argv[0], "slurmstepd") {
+		return false
+	}
 	if run, wrapped := runOf(p.env); wrapped && t.opts.Run != "" {
 		return run == t.opts.Run // else it is another run's of the same job
 	}
