@@ -24,6 +24,9 @@ func TestKilledAgents(t *testing.T) {
 	flags := replay(t)
 	var sum kills
 	t.Cleanup(func() {
+		if sum.killed == 0 {
+			t.Error("no agent was killed")
+		}
 		t.Logf("%d agents killed, %d before they had a row; at most %s lost, all of it reported", sum.killed, sum.early, sum.most.Round(time.Millisecond))
 	})
 	rng := rand.New(rand.NewSource(time.Now().UnixNano()))

@@ -35,7 +35,7 @@ var mayBeNull = map[string][]string{
 
 // mixed are tables whose rows are of several kinds, each with columns of its
 // own: a null there says nothing by itself.
-var mixed = map[string]bool{table.GPUCounter.Name: true}
+var mixed = map[string]bool{table.GPUCounter.Name: true, table.Rank.Name: true}
 
 // check is the passage over one table.
 type check struct {
