@@ -70,6 +70,18 @@ fuzz: ## run every fuzz target for FUZZTIME (20s)
 bench: ## benchmarks, six runs each, for benchstat
 	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...
 
+.PHONY: bench-merge
+bench-merge: build ## compare the merge with DuckDB and Polars; ROWS, NODES, PAIRS, WHERE scale it
+	scripts/readers/venv
+	$(GO) build -o bin/mergebench ./merge/mergebench
+	.venv/bin/python -B scripts/bench/merge.py
+
+.PHONY: bench-queries
+bench-queries: build ## compare queries on a timeline with those on DuckDB's own output; ROWS, NODES, TILES scale it
+	scripts/readers/venv
+	$(GO) build -o bin/mergebench ./merge/mergebench
+	.venv/bin/python -B scripts/bench/queries.py
+
 .PHONY: cover
 cover: ## test coverage by package
 	$(GO) test -cover ./...

@@ -2,11 +2,10 @@ package merge
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"math"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,34 +18,239 @@ import (
 	"github.com/gswarm/gswarm/table"
 )
 
-const (
-	// groupRows is the number of rows from which a row group ends with the
-	// node's tile. Smaller ones share a row group: a thousand row groups of
-	// a few rows are slow to read and mostly metadata.
-	groupRows = 16 << 10
-	// partGroups is the number of row groups from which a part ends.
-	partGroups = 20000
-)
+// result is what is known of a part once it is written. A task leaves it beside
+// the part for the task that finishes.
+type result struct {
+	File FileMeta `json:"file"`
+	// Rows are the part's rows by directory of a node, Losses and Notes what
+	// was met while they were read.
+	Rows   map[string]int64        `json:"rows"`
+	Losses map[string][]shard.Loss `json:"losses,omitempty"`
+	Notes  map[string][]string     `json:"notes,omitempty"`
+}
 
 // build writes the timeline and puts it in place.
 func (m *merger) build(ctx context.Context) (Summary, error) {
+	if m.opts.Tasks > 1 {
+		return m.buildShare(ctx)
+	}
 	tmp := m.dir.Join(fmt.Sprintf("%s%d", tmpPrefix, os.Getpid()))
 	if err := os.Mkdir(tmp, rundir.DirMode); err != nil {
 		return Summary{}, fmt.Errorf("merging %s: %w", m.dir, err)
 	}
 	defer os.RemoveAll(tmp)
-	for _, t := range table.All() {
-		for _, n := range m.nodes {
-			m.total += n.data.TableRows(t.Name)
+	results := make([]result, len(m.parts))
+	for i := range m.parts {
+		var err error
+		if results[i], err = m.writePart(ctx, tmp, &m.parts[i]); err != nil {
+			return Summary{}, err
 		}
 	}
-	var files []FileMeta
-	for _, t := range table.All() {
-		fs, err := m.buildTable(ctx, tmp, t)
-		if err != nil {
-			return Summary{}, fmt.Errorf("merging %s of %s: %w", t.Name, m.dir, err)
+	return m.finish(tmp, results)
+}
+
+// buildShare writes a task's parts into the directory that the tasks share. The
+// task that finds all parts there finishes.
+func (m *merger) buildShare(ctx context.Context) (Summary, error) {
+	tmp := m.dir.Join(sharePrefix + m.planID())
+	if err := os.Mkdir(tmp, rundir.DirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return Summary{}, fmt.Errorf("merging %s: %w", m.dir, err)
+	}
+	mine := share(m.parts, m.opts.Task, m.opts.Tasks)
+	m.total = 0
+	for _, i := range mine {
+		m.total += m.parts[i].rows
+	}
+	for _, i := range mine {
+		p := &m.parts[i]
+		if _, ok := readResult(tmp, p); ok { // by a task that was killed later
+			m.progress(p.table, p.rows)
+			continue
 		}
-		files = append(files, fs...)
+		r, err := m.writePart(ctx, tmp, p)
+		if err == nil {
+			err = writeResult(tmp, p, r)
+		}
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) || m.finishedElsewhere(tmp) {
+				// A twin of this task finished and moved the directory
+				// away; one that came later may have begun it anew.
+				return Summary{Dir: m.dir.Timeline(), Others: true}, nil
+			}
+			return Summary{}, err
+		}
+	}
+	results, left := make([]result, len(m.parts)), 0
+	for i := range m.parts {
+		var ok bool
+		if results[i], ok = readResult(tmp, &m.parts[i]); !ok {
+			left++
+		}
+	}
+	if left > 0 {
+		return Summary{Dir: m.dir.Timeline(), Others: true, PartsLeft: left, Parts: len(mine)}, nil
+	}
+	unlock, last, err := lockFinish(m.dir)
+	if err != nil {
+		return Summary{}, err
+	}
+	defer unlock()
+	if !last || m.finishedElsewhere(tmp) {
+		return Summary{Dir: m.dir.Timeline(), Others: true, Parts: len(mine)}, nil
+	}
+	s, err := m.finish(tmp, results)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Summary{Dir: m.dir.Timeline(), Others: true, Parts: len(mine)}, nil
+	}
+	s.Parts = len(mine)
+	return s, err
+}
+
+// finishedElsewhere says that another task has put the shared directory in
+// place: it is not there any more.
+func (m *merger) finishedElsewhere(tmp string) bool {
+	_, err := os.Stat(tmp)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// writePart writes one file of the timeline below root.
+func (m *merger) writePart(ctx context.Context, root string, p *part) (result, error) {
+	fail := func(err error) (result, error) {
+		return result{}, fmt.Errorf("merging %s of %s: %w", p.table.Name, m.dir, err)
+	}
+	path := filepath.Join(root, p.name)
+	if err := os.MkdirAll(filepath.Dir(path), rundir.DirMode); err != nil {
+		return fail(err)
+	}
+	seen := make(map[*node]shard.Seen)
+	for _, n := range m.nodes {
+		seen[n] = n.data.Seen()
+	}
+	w, written, err := m.writeRows(ctx, path, p)
+	if err != nil {
+		return fail(err)
+	}
+	defer w.Abort()
+	rows := w.Rows()
+	if err := w.Close(); err != nil {
+		return fail(err)
+	}
+	size, sum := w.Sum()
+	r := result{
+		File: FileMeta{Name: p.name, Table: p.table.Name, Rows: rows, Bytes: size, SHA256: sum},
+		Rows: make(map[string]int64), Losses: make(map[string][]shard.Loss), Notes: make(map[string][]string),
+	}
+	for n, rows := range written {
+		r.Rows[n.dir] = rows
+	}
+	for _, n := range m.nodes {
+		losses, notes := n.data.After(seen[n])
+		if len(losses) > 0 {
+			r.Losses[n.dir] = losses
+		}
+		if len(notes) > 0 {
+			r.Notes[n.dir] = notes
+		}
+	}
+	return r, nil
+}
+
+// writeRows writes the rows of a part; the file is not closed yet.
+func (m *merger) writeRows(ctx context.Context, path string, p *part) (*shard.ParquetWriter, map[*node]int64, error) {
+	write := m.tiled
+	if m.opts.Sort {
+		write = m.sorted
+	}
+	for {
+		w, err := shard.CreateParquet(path, table.Timeline(p.table), m.fileMetadata())
+		if err != nil {
+			return nil, nil, err
+		}
+		done := m.done
+		written, err := write(ctx, p, w)
+		if err == nil {
+			return w, written, nil
+		}
+		w.Abort()
+		var disorder *disorderError
+		if !errors.As(err, &disorder) || disorder.piece.scratch {
+			return nil, nil, err
+		}
+		disorder.piece.scratch, m.done = true, done
+	}
+}
+
+// resultPath is where a part's result lies until the timeline is finished. No
+// reader of Parquet files takes it for one.
+func resultPath(root string, p *part) string {
+	return filepath.Join(root, p.name+".done")
+}
+
+func writeResult(root string, p *part, r result) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	// Two tasks may be at the same part, on hosts that know nothing of each
+	// other.
+	f, err := os.CreateTemp(filepath.Dir(filepath.Join(root, p.name)), ".done-*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), resultPath(root, p))
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// sweep removes what killed tasks left half-written.
+func sweep(root string) {
+	for _, pattern := range []string{".*.tmp", ".*scratch*", "*.scratch-*"} {
+		left, _ := filepath.Glob(filepath.Join(root, "*", pattern)) // the patterns are well-formed
+		for _, p := range left {
+			os.Remove(p)
+		}
+	}
+}
+
+// readResult reads what a task left; ok is false where the part is not there or
+// is not what the result says.
+func readResult(root string, p *part) (r result, ok bool) {
+	b, err := os.ReadFile(resultPath(root, p))
+	if err != nil || json.Unmarshal(b, &r) != nil {
+		return r, false
+	}
+	st, err := os.Stat(filepath.Join(root, p.name))
+	return r, err == nil && st.Size() == r.File.Bytes
+}
+
+// finish describes the timeline and puts it in place.
+func (m *merger) finish(tmp string, results []result) (Summary, error) {
+	byDir := make(map[string]*node)
+	for _, n := range m.nodes {
+		byDir[n.dir] = n
+	}
+	var files []FileMeta
+	for i, r := range results {
+		files = append(files, r.File)
+		for dir, rows := range r.Rows {
+			if n := byDir[dir]; n != nil && rows > 0 {
+				n.written[r.File.Table] += rows
+			}
+		}
+		for _, n := range m.nodes {
+			n.data.Add(r.Losses[n.dir], r.Notes[n.dir])
+		}
+		if err := os.Remove(resultPath(tmp, &m.parts[i])); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return Summary{}, fmt.Errorf("merging %s: %w", m.dir, err)
+		}
 	}
 	for _, n := range m.nodes {
 		for _, l := range n.data.Losses() {
@@ -56,6 +260,7 @@ func (m *merger) build(ctx context.Context) (Summary, error) {
 			m.notes = append(m.notes, n.name+": "+note)
 		}
 	}
+	sweep(tmp)
 	m.sortMissing()
 	meta := m.meta(files)
 	b, err := yaml.Marshal(meta)
@@ -73,7 +278,7 @@ func (m *merger) build(ctx context.Context) (Summary, error) {
 
 func (m *merger) summary(files []FileMeta) Summary {
 	s := Summary{
-		Dir: m.dir.Timeline(), Rows: make(map[string]int64),
+		Dir: m.dir.Timeline(), Rows: make(map[string]int64), Files: len(files),
 		Incomplete: len(m.missing) > 0, Missing: m.missing, Notes: m.notes,
 	}
 	for _, n := range m.nodes {
@@ -88,152 +293,21 @@ func (m *merger) summary(files []FileMeta) Summary {
 	return s
 }
 
-// buildTable writes the timeline of one table.
-func (m *merger) buildTable(ctx context.Context, tmp string, src *table.Table) ([]FileMeta, error) {
-	dst := table.Timeline(src)
-	var streams []*stream
-	for _, n := range m.nodes { // in order of their names
-		if s := newStream(n, src, dst, m.tile); s != nil {
-			streams = append(streams, s)
-		}
-	}
-	out := &output{root: tmp, table: dst, kv: m.fileMetadata()}
-	defer out.abort()
-	budget := int64(carryRows)
-	for {
-		k, any := int64(math.MaxInt64), false
-		for _, s := range streams {
-			if t, ok := s.nextTile(); ok {
-				k, any = min(k, t), true
-			}
-		}
-		if !any {
-			return out.close()
-		}
-		for _, s := range streams {
-			if t, ok := s.nextTile(); !ok || t > k {
-				continue
-			}
-			err := s.emitTile(ctx, k, &budget, func(b *table.Batch) error {
-				s.node.written[src.Name] += int64(b.Rows())
-				m.progress(src, b.Rows())
-				return out.write(b)
-			})
-			if err != nil {
-				return nil, err
-			}
-			if err := out.boundary(); err != nil {
-				return nil, err
-			}
-		}
-	}
-}
-
 // fileMetadata is what every file of the timeline says of its time.
 func (m *merger) fileMetadata() map[string]string {
 	return map[string]string{
 		"gswarm.reference":                     m.result.Reference,
 		"gswarm.anchor_width_ns":               strconv.FormatInt(m.result.Anchor.Width, 10),
 		"gswarm.tile_ns":                       strconv.FormatInt(m.tile, 10),
+		"gswarm.order":                         m.order(),
 		"gswarm.time_bound_excludes_utc_error": "the bound is against the reference clock; the error of its one anchor to UTC stands in timeline/meta.yaml",
 	}
 }
 
-// output is the files of one table.
-type output struct {
-	root  string
-	table *table.Table
-	kv    map[string]string
-	w     *shard.ParquetWriter
-	files []FileMeta
-}
-
-func (o *output) write(b *table.Batch) error {
-	if err := o.begin(); err != nil {
-		return err
+// order names the order of the rows.
+func (m *merger) order() string {
+	if m.opts.Sort {
+		return "time, node, gpu"
 	}
-	return o.w.Write(b)
-}
-
-// begin begins a part if there is none.
-func (o *output) begin() error {
-	if o.w != nil {
-		return nil
-	}
-	dir := filepath.Join(o.root, o.table.Name)
-	if err := os.MkdirAll(dir, rundir.DirMode); err != nil {
-		return err
-	}
-	name := fmt.Sprintf("%s/part-%04d.parquet", o.table.Name, len(o.files))
-	w, err := shard.CreateParquet(filepath.Join(o.root, name), o.table, o.kv)
-	if err != nil {
-		return err
-	}
-	o.w = w
-	o.files = append(o.files, FileMeta{Name: name, Table: o.table.Name})
-	return nil
-}
-
-// boundary is called between one node's tile and the next.
-func (o *output) boundary() error {
-	if o.w == nil || o.w.Pending() < groupRows {
-		return nil
-	}
-	if err := o.w.Cut(); err != nil {
-		return err
-	}
-	if o.w.RowGroups() >= partGroups {
-		return o.finish()
-	}
-	return nil
-}
-
-// finish ends a part.
-func (o *output) finish() error {
-	w := o.w
-	o.w = nil
-	if err := w.Close(); err != nil {
-		return err
-	}
-	f := &o.files[len(o.files)-1]
-	f.Rows = w.Rows()
-	var err error
-	f.Bytes, f.SHA256, err = sum(filepath.Join(o.root, f.Name))
-	return err
-}
-
-// close ends the table. One without rows has a file, too: a query that names
-// it works on every run.
-func (o *output) close() ([]FileMeta, error) {
-	if len(o.files) == 0 {
-		if err := o.begin(); err != nil {
-			return nil, err
-		}
-	}
-	if o.w != nil {
-		if err := o.finish(); err != nil {
-			return nil, err
-		}
-	}
-	return o.files, nil
-}
-
-func (o *output) abort() {
-	if o.w != nil {
-		o.w.Abort()
-	}
-}
-
-func sum(path string) (int64, string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	n, err := io.Copy(h, f)
-	if err != nil {
-		return 0, "", fmt.Errorf("reading %s: %w", path, err)
-	}
-	return n, hex.EncodeToString(h.Sum(nil)), nil
+	return "tile, node, time"
 }

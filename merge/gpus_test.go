@@ -123,37 +123,3 @@ func TestEveryTableHasAFile(t *testing.T) {
 		timeline(t, dir, src) // reads it back
 	}
 }
-
-func TestWallStamps(t *testing.T) {
-	var brackets []clock.Bracket
-	for i := range int64(10) {
-		raw := base + i*1e9
-		brackets = append(brackets, clock.Bracket{Raw0: clock.NodeTime(raw), Raw1: clock.NodeTime(raw + 100), Realtime: wall + i*1e9, Monotonic: raw, Boottime: raw})
-	}
-	n := &node{name: "n0"}
-	n.model = clock.Fit(clock.Input{
-		Reference: "n0", Anchor: clock.Anchor{Raw: clock.NodeTime(base), Realtime: wall},
-		Nodes: []clock.NodeEvidence{{Node: "n0", Brackets: brackets, First: clock.NodeTime(base), Last: clock.NodeTime(base + 9e9)}},
-	}).Model("n0")
-	src := &table.Table{Columns: []table.Column{
-		{Name: table.TRaw, Type: table.Int64}, {Name: table.ReadNS, Type: table.Int64}, {Name: "stamp_ns", Type: table.Int64},
-	}}
-	b := table.NewBatch(src, 3)
-	for _, stamp := range []int64{wall + 35e8, wall + 99e9, 0} {
-		r := b.Append()
-		r.Read(base+5e9, base+5e9+40)
-		if stamp != 0 {
-			r.Int(2, stamp)
-		}
-	}
-	at := wallStamps(n, 2)
-	raw, within, known := at(b, 0)
-	if off := int64(raw) - (base + 35e8); !known || off > within || -off > within || within > 1000 {
-		t.Errorf("a driver's stamp lies at %d ± %d (%v), want %d", raw, within, known, base+int64(35e8))
-	}
-	for i := 1; i < 3; i++ {
-		if raw, _, known := at(b, i); known || int64(raw) != base+5e9+20 {
-			t.Errorf("row %d without a usable stamp lies at %d, known %v", i, raw, known)
-		}
-	}
-}

@@ -14,12 +14,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"time"
 
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/rundir"
+	"github.com/gswarm/gswarm/shard"
 	"github.com/gswarm/gswarm/table"
 )
 
@@ -27,6 +29,11 @@ import (
 type Options struct {
 	// Partial takes what is there of a run that still goes on.
 	Partial bool
+	// Sort puts all rows of a table into one order: time, node, GPU.
+	Sort bool
+	// Task and Tasks divide the work: this is the Task-th of Tasks, counted
+	// from 0, each of which gets the same run. Tasks of 0 or 1 is the whole.
+	Task, Tasks int
 	// Progress, if set, is called now and then from Run's goroutine.
 	Progress func(Progress)
 	// now is the time by which it is judged whether agents are alive.
@@ -76,7 +83,14 @@ type Summary struct {
 	// Nodes are those that have rows in the timeline.
 	Nodes []string         `json:"nodes"`
 	Rows  map[string]int64 `json:"rows"`
+	Files int              `json:"files"`
 	Bytes int64            `json:"bytes"`
+	// Others is set where this task did its part and others finish, or have
+	// finished, the timeline; PartsLeft files of it were still missing. Parts
+	// is how many were this task's.
+	Others    bool `json:"others,omitempty"`
+	Parts     int  `json:"parts,omitempty"`
+	PartsLeft int  `json:"parts_left,omitempty"`
 	// Incomplete is set where Missing is not empty.
 	Incomplete bool      `json:"incomplete"`
 	Missing    []Missing `json:"missing"`
@@ -107,6 +121,7 @@ type merger struct {
 	tile    int64
 	missing []Missing
 	notes   []string
+	parts   []part
 	done    int64
 	total   int64
 }
@@ -116,26 +131,48 @@ const defaultTile = 5 * time.Minute
 
 // Run merges the run in dir.
 func Run(ctx context.Context, dir string, opts Options) (Summary, error) {
-	if opts.now == nil {
-		opts.now = time.Now //nolint:forbidigo // how long ago a run was heard of, not a stamp
+	if opts.Tasks > 1 && (opts.Task < 0 || opts.Task >= opts.Tasks) {
+		return Summary{}, fmt.Errorf("task %d of %d: %w", opts.Task, opts.Tasks, errNoTask)
 	}
-	m := &merger{dir: rundir.Dir(dir), opts: opts}
-	unlock, err := lock(m.dir)
+	d := rundir.Dir(dir)
+	unlock, err := lock(d, opts.Tasks > 1)
 	if err != nil {
 		return Summary{}, err
 	}
 	defer unlock()
-	if err := m.readRun(); err != nil {
+	m, err := prepare(d, opts)
+	if err != nil {
 		return Summary{}, err
 	}
 	defer m.close()
+	return m.build(ctx)
+}
+
+// errNoTask says that a task's number does not fit.
+var errNoTask = errors.New("tasks are counted from 0")
+
+// prepare finds out all that a merge has to know before it writes.
+func prepare(d rundir.Dir, opts Options) (*merger, error) {
+	if opts.now == nil {
+		opts.now = time.Now //nolint:forbidigo // how long ago a run was heard of, not a stamp
+	}
+	m := &merger{dir: d, opts: opts}
+	// A timeline of a later gswarm is not replaced.
+	var newer *shard.NewerError
+	if _, err := ReadMeta(d); errors.As(err, &newer) {
+		return nil, fmt.Errorf("merging %s: %w, or remove it", d, err)
+	}
+	if err := m.readRun(); err != nil {
+		return nil, err
+	}
 	if err := m.scan(); err != nil {
-		return Summary{}, err
+		return nil, err
 	}
 	if err := m.fit(); err != nil {
-		return Summary{}, err
+		return nil, err
 	}
-	return m.build(ctx)
+	m.plan()
+	return m, nil
 }
 
 func (m *merger) miss(code Code, node, detail string) {
@@ -202,11 +239,13 @@ func (m *merger) sortMissing() {
 		}
 		return a.Detail < b.Detail
 	})
+	sort.Strings(m.notes)
+	m.notes = slices.Compact(m.notes)
 }
 
 // progress reports rows of a table as done.
-func (m *merger) progress(t *table.Table, rows int) {
-	m.done += int64(rows)
+func (m *merger) progress(t *table.Table, rows int64) {
+	m.done += rows
 	if m.opts.Progress != nil {
 		m.opts.Progress(Progress{Table: t.Name, Rows: m.done, Total: m.total})
 	}

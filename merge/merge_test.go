@@ -423,7 +423,7 @@ func TestLeftoversOfDeadMerges(t *testing.T) {
 	d := rundir.Dir(dir)
 	os.MkdirAll(d.Join(tmpPrefix+"1/gpu"), 0o700)
 	os.MkdirAll(d.Join(oldPrefix+"1/gpu"), 0o700)
-	unlock, err := lock(d)
+	unlock, err := lock(d, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -441,44 +441,6 @@ func TestLeftoversOfDeadMerges(t *testing.T) {
 	left, _ := filepath.Glob(d.Join(".timeline*"))
 	if len(left) > 0 {
 		t.Errorf("left behind: %v", left)
-	}
-}
-
-// TestCarryBudget merges shards whose tiles do not agree with the merge's, with
-// and without room to carry rows.
-func TestCarryBudget(t *testing.T) {
-	dir := testRun{nodes: 1, seconds: 35, seal: true, killed: -1}.write(t)
-	data, err := shard.OpenNode(rundir.Dir(dir).Node("n0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer data.Close()
-	n := &node{name: "n0", data: data}
-	n.model = clock.Fit(clock.Input{Reference: "n0", Anchor: clock.Anchor{Raw: clock.NodeTime(base), Realtime: wall}}).Model("n0")
-	dst := table.Timeline(table.GPU)
-	collect := func(budget int64) []int64 {
-		var out []int64
-		s := newStream(n, table.GPU, dst, 3e9)
-		for {
-			k, ok := s.nextTile()
-			if !ok {
-				return out
-			}
-			err := s.emitTile(context.Background(), k, &budget, func(b *table.Batch) error {
-				out = append(out, b.Ints(table.TLTimeNS)...)
-				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	with, without := collect(carryRows), collect(0)
-	if len(with) != 35*80 || !slices.IsSorted(with) {
-		t.Errorf("%d rows, sorted: %v", len(with), slices.IsSorted(with))
-	}
-	if !slices.Equal(with, without) {
-		t.Errorf("%d and %d rows with and without room", len(with), len(without))
 	}
 }
 

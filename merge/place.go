@@ -15,7 +15,11 @@ import (
 const (
 	tmpPrefix = ".timeline.tmp-"
 	oldPrefix = ".timeline.old-"
-	lockName  = ".merge.lock"
+	// sharePrefix begins the name of the directory that several tasks write
+	// together; what the plan's name follows.
+	sharePrefix = ".timeline.share-"
+	lockName    = ".merge.lock"
+	finishName  = ".merge.finish.lock"
 )
 
 // BusyError says that another merge of the run is at work.
@@ -25,28 +29,54 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("another merge of %s is at work: wait for it", e.Dir)
 }
 
-// lock keeps a second merge of the run away and clears what a dead one left.
-// Filesystems without locks are no error: names by process id and renames keep
-// two merges apart there, and nothing is cleared.
-func lock(dir rundir.Dir) (func(), error) {
-	f, err := os.OpenFile(dir.Join(lockName), os.O_RDWR|os.O_CREATE, rundir.FileMode)
+// lock keeps other merges of the run away, but for tasks of the same one where
+// shared is set, and clears what dead ones left. Filesystems without locks are
+// no error: names by process and by plan, and renames, keep two merges apart
+// there, and nothing is cleared.
+func lock(dir rundir.Dir, shared bool) (func(), error) {
+	f, err := openLock(dir, lockName)
 	if err != nil {
-		return nil, fmt.Errorf("merging %s: %w", dir, err)
+		return nil, err
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	switch {
-	case errors.Is(err, unix.EWOULDBLOCK):
+	if err == nil {
+		// Tasks take up what a killed one of theirs left.
+		clearLeftovers(dir, !shared)
+		if shared {
+			err = unix.Flock(int(f.Fd()), unix.LOCK_SH)
+		}
+	} else if errors.Is(err, unix.EWOULDBLOCK) && shared {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
 		f.Close()
 		return nil, &BusyError{Dir: string(dir)}
-	case err == nil:
-		clearLeftovers(dir)
 	}
 	return func() { f.Close() }, nil
 }
 
+func openLock(dir rundir.Dir, name string) (*os.File, error) {
+	f, err := os.OpenFile(dir.Join(name), os.O_RDWR|os.O_CREATE, rundir.FileMode)
+	if err != nil {
+		return nil, fmt.Errorf("merging %s: %w", dir, err)
+	}
+	return f, nil
+}
+
+// lockFinish is taken by the task that finishes; last is false where another
+// one does.
+func lockFinish(dir rundir.Dir) (unlock func(), last bool, err error) {
+	f, err := openLock(dir, finishName)
+	if err != nil {
+		return nil, false, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	return func() { f.Close() }, !errors.Is(err, unix.EWOULDBLOCK), nil
+}
+
 // clearLeftovers removes what killed merges left. A timeline that one had moved
 // away and not yet replaced comes back.
-func clearLeftovers(dir rundir.Dir) {
+func clearLeftovers(dir rundir.Dir, shares bool) {
 	old, _ := filepath.Glob(dir.Join(oldPrefix + "*")) // the pattern is well-formed
 	for _, p := range old {
 		if _, err := os.Stat(dir.Timeline()); errors.Is(err, os.ErrNotExist) {
@@ -56,6 +86,10 @@ func clearLeftovers(dir rundir.Dir) {
 		os.RemoveAll(p)
 	}
 	tmp, _ := filepath.Glob(dir.Join(tmpPrefix + "*"))
+	if shares {
+		more, _ := filepath.Glob(dir.Join(sharePrefix + "*"))
+		tmp = append(tmp, more...)
+	}
 	for _, p := range tmp {
 		os.RemoveAll(p)
 	}

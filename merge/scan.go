@@ -153,23 +153,15 @@ func (m *merger) fit() error {
 		return err
 	}
 	f := clock.NewFitter(reference, anchor)
-	fitted := make(map[string]bool)
-	for _, n := range m.nodes { // a node's first sampler, which has the evidence, comes first
-		if fitted[n.machine] || n.rows == 0 {
-			continue
+	for from := 0; from < len(m.nodes); { // a node's samplers follow each other
+		to := from + 1
+		for to < len(m.nodes) && m.nodes[to].machine == m.nodes[from].machine {
+			to++
 		}
-		fitted[n.machine] = true
-		// A node at a time: the fitter keeps a few facts of each burst, and
-		// the exchanges of a large run are larger than all else here.
-		if !m.chosen { // else the choice of the reference has read it
-			if err := m.evidence(n); err != nil {
-				return err
-			}
+		if err := m.addEvidence(f, m.nodes[from:to]); err != nil {
+			return err
 		}
-		f.Add(clock.NodeEvidence{
-			Node: n.machine, Exchanges: n.exchanges, Brackets: n.brackets, First: n.first, Last: n.last,
-		})
-		n.exchanges, n.brackets = nil, nil
+		from = to
 	}
 	m.result = f.Fit()
 	latest := clock.ClusterTime(math.MinInt64)
@@ -189,6 +181,39 @@ func (m *merger) fit() error {
 		if n.rows > 0 {
 			m.judge(n, latest)
 		}
+	}
+	return nil
+}
+
+// addEvidence gives the fitter what is known of one node's clock, a node at a
+// time: it keeps a few facts of each burst, and the exchanges of a large run are
+// larger than all else here. The node's samplers share its clock; the evidence
+// is that of the first one that has any.
+func (m *merger) addEvidence(f *clock.Fitter, samplers []*node) error {
+	var ev clock.NodeEvidence
+	for _, n := range samplers {
+		if n.rows == 0 {
+			continue
+		}
+		if !m.chosen { // else the choice of the reference has read it
+			if err := m.evidence(n); err != nil {
+				return err
+			}
+		}
+		if ev.Node == "" {
+			ev.Node, ev.First, ev.Last = n.machine, n.first, n.last
+		}
+		ev.First, ev.Last = min(ev.First, n.first), max(ev.Last, n.last)
+		if len(ev.Exchanges) == 0 {
+			ev.Exchanges = n.exchanges
+		}
+		if len(ev.Brackets) == 0 {
+			ev.Brackets = n.brackets
+		}
+		n.exchanges, n.brackets = nil, nil
+	}
+	if ev.Node != "" {
+		f.Add(ev)
 	}
 	return nil
 }

@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
+	"sync"
 
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/table"
@@ -19,6 +21,7 @@ import (
 type Node struct {
 	dir    string
 	sets   []*nodeSet // by number
+	mu     sync.Mutex // guards what follows
 	losses []Loss
 	notes  []string
 	lost   map[string]bool // losses already counted, by file and place
@@ -94,17 +97,8 @@ func OpenNode(dir string) (*Node, error) {
 	return nd, nil
 }
 
-// Close closes all files.
-func (nd *Node) Close() {
-	for _, s := range nd.sets {
-		if s.spool != nil {
-			s.spool.Close()
-		}
-		for _, p := range s.shards {
-			p.Close()
-		}
-	}
-}
+// Close lets go of what is open. Nothing is between two reads.
+func (nd *Node) Close() {}
 
 func (nd *Node) openSpool(name string, set *nodeSet) {
 	s, err := openSpool(filepath.Join(nd.dir, name))
@@ -129,13 +123,11 @@ func (nd *Node) openShard(name, tableName string, set *nodeSet) {
 		return
 	}
 	if p.table != tableName {
-		p.Close()
 		nd.lose(Loss{Code: ForeignFile, File: name, Table: tableName, Rows: -1, Detail: fmt.Sprintf("it holds the table %q", p.table)})
 		return
 	}
 	var info Set
 	if err := json.Unmarshal([]byte(p.kv[keySet]), &info); err != nil {
-		p.Close()
 		nd.lose(Loss{Code: ForeignFile, File: name, Table: tableName, Rows: -1, Detail: "it is no shard: it names no spool that it came from"})
 		return
 	}
@@ -145,6 +137,7 @@ func (nd *Node) openShard(name, tableName string, set *nodeSet) {
 			nd.lose(l)
 		}
 	}
+	p.kv = nil // the index is light
 	set.shards[tableName] = p
 }
 
@@ -230,13 +223,11 @@ func (nd *Node) missing(s *nodeSet) {
 
 // drop leaves out files that another node wrote.
 func (nd *Node) drop(s *nodeSet, owner string) {
-	for t, p := range s.shards {
+	for t := range s.shards {
 		nd.lose(Loss{Code: ForeignFile, File: s.name(t), Table: t, Rows: s.info.Rows[t], Detail: fmt.Sprintf("it is of node %q, the others are of %q", s.info.Node, owner)})
-		p.Close()
 	}
 	if s.spool != nil {
 		nd.lose(Loss{Code: ForeignFile, File: s.name(""), Bytes: s.spool.size, Rows: -1, Detail: fmt.Sprintf("it is of node %q, the others are of %q", s.info.Node, owner)})
-		s.spool.Close()
 	}
 	s.shards, s.spool, s.known, s.info = nil, nil, false, Set{}
 }
@@ -249,6 +240,8 @@ func (s *nodeSet) name(t string) string {
 }
 
 func (nd *Node) lose(l Loss) {
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
 	key := fmt.Sprintf("%s|%s|%d|%s", l.File, l.Table, l.Offset, l.Code)
 	if !nd.lost[key] {
 		nd.lost[key] = true
@@ -259,19 +252,62 @@ func (nd *Node) lose(l Loss) {
 // Losses returns what is lost, as far as it is known: reading rows may add to
 // it.
 func (nd *Node) Losses() []Loss {
+	nd.mu.Lock()
 	out := append([]Loss(nil), nd.losses...)
+	nd.mu.Unlock()
 	sort.SliceStable(out, func(i, j int) bool {
 		a, b := out[i], out[j]
 		if a.File != b.File {
 			return a.File < b.File
 		}
-		return a.Offset < b.Offset
+		if a.Offset != b.Offset {
+			return a.Offset < b.Offset
+		}
+		return a.Table < b.Table
 	})
 	return out
 }
 
-// Notes returns what is worth knowing and no loss.
-func (nd *Node) Notes() []string { return nd.notes }
+// Seen is how many losses and notes there are: After returns those that came
+// later.
+type Seen struct{ losses, notes int }
+
+// Seen returns how many there are.
+func (nd *Node) Seen() Seen {
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	return Seen{len(nd.losses), len(nd.notes)}
+}
+
+// After returns the losses and notes that came after s.
+func (nd *Node) After(s Seen) ([]Loss, []string) {
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	return append([]Loss(nil), nd.losses[s.losses:]...), append([]string(nil), nd.notes[s.notes:]...)
+}
+
+// Add takes losses and notes that another process met in the same files.
+func (nd *Node) Add(losses []Loss, notes []string) {
+	for _, l := range losses {
+		nd.lose(l)
+	}
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	for _, n := range notes {
+		if !slices.Contains(nd.notes, n) {
+			nd.notes = append(nd.notes, n)
+		}
+	}
+}
+
+// Notes returns what is worth knowing and no loss, in order.
+func (nd *Node) Notes() []string {
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	out := append([]string(nil), nd.notes...)
+	sort.Strings(out)
+	return out
+}
 
 // Segments returns the node's spools, sealed or not, in order.
 func (nd *Node) Segments() []Segment {

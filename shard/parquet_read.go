@@ -2,56 +2,80 @@ package shard
 
 import (
 	"bytes"
-	"encoding/binary"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
 	"strconv"
-
-	"github.com/apache/arrow/go/v15/parquet"
-	"github.com/apache/arrow/go/v15/parquet/compress"
-	"github.com/apache/arrow/go/v15/parquet/file"
-	"github.com/apache/arrow/go/v15/parquet/metadata"
+	"time"
 
 	"github.com/gswarm/gswarm/table"
 )
 
-// parquetFile is an open Parquet file whose footer has been verified.
+// parquetFile is a Parquet file whose footer has been verified. It holds no
+// open file: a merge knows more of them than it may have open.
 type parquetFile struct {
 	path string
+	// r reads the file where it is none of the operating system's.
 	r    io.ReaderAt
-	done func() error
+	id   identity
 	size int64
 	data int64 // where the trailer begins
 	sum  uint32
-	pq   *file.Reader
-	mem  *limitAllocator
 	// verified says that the data's checksum was compared.
 	verified bool
+	version  int
 	table    string
+	schema   *fileSchema
 	kv       map[string]string
 	groups   []rowGroup
-	// extra are columns of the file that its table does not know.
-	extra []string
+	footer   int64 // where it begins
 }
 
-// rowGroup is what the footer says of a row group.
-type rowGroup struct {
-	rows int64
-	// tMin and tMax bound the first column, the time; known says whether
-	// the file has them.
-	tMin, tMax int64
-	known      bool
+// identity tells whether a path still leads to the file that it led to.
+type identity struct {
+	size  int64
+	mtime time.Time
 }
 
-// memoryFor is what decoding one row group may allocate: generous, but no
-// damaged length gets through it.
-func memoryFor(size int64) int64 { return 64<<20 + 64*size }
+// errChanged says that a file is not what it was when it was first looked at.
+var errChanged = errors.New("it changed while it was read")
 
 func openParquet(path string) (*parquetFile, error) {
 	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening a Parquet file: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("opening a Parquet file: %w", err)
+	}
+	p, err := readParquet(path, f, st.Size())
+	if err != nil {
+		return nil, err
+	}
+	p.r, p.id = nil, identity{st.Size(), st.ModTime()}
+	return p, nil
+}
+
+// with calls fn with the open file.
+func (p *parquetFile) with(fn func(io.ReaderAt) error) error {
+	if p.r != nil {
+		return fn(p.r)
+	}
+	f, err := p.open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return fn(f)
+}
+
+func (p *parquetFile) open() (*os.File, error) {
+	f, err := os.Open(p.path)
 	if err != nil {
 		return nil, fmt.Errorf("opening a Parquet file: %w", err)
 	}
@@ -60,31 +84,30 @@ func openParquet(path string) (*parquetFile, error) {
 		f.Close()
 		return nil, fmt.Errorf("opening a Parquet file: %w", err)
 	}
-	p, err := readParquet(path, f, st.Size())
-	if err != nil {
+	if st.Size() != p.id.size || !st.ModTime().Equal(p.id.mtime) {
 		f.Close()
-		return nil, err
+		return nil, &CorruptError{Path: p.path, Err: errChanged}
 	}
-	p.done = f.Close
-	return p, nil
+	return f, nil
 }
 
-func (p *parquetFile) Close() error { return p.done() }
+// Close lets go of the file.
+func (p *parquetFile) Close() error { return nil }
 
 // readParquet is openParquet for any reader.
 func readParquet(path string, r io.ReaderAt, size int64) (*parquetFile, error) {
-	footer, data, err := readFooter(r, size)
+	b, at, err := readFooter(r, size)
 	if err != nil {
-		return nil, &CorruptError{Path: path, Offset: data, Err: err}
+		return nil, &CorruptError{Path: path, Offset: at, Err: err}
 	}
-	p := &parquetFile{path: path, r: r, size: size, data: data - trailerLen, done: func() error { return nil }}
-	p.sum = binary.LittleEndian.Uint32(footer[len(trailerMagic):])
-	if err := p.parse(); err != nil {
+	p := &parquetFile{path: path, r: r, size: size, data: at - trailerLen, footer: at}
+	p.sum = le.Uint32(b[len(trailerMagic):])
+	if err := p.parse(b[trailerLen : len(b)-8]); err != nil {
 		var newer *NewerError
 		if errors.As(err, &newer) {
 			return nil, err
 		}
-		return nil, &CorruptError{Path: path, Offset: data, Err: err}
+		return nil, &CorruptError{Path: path, Offset: at, Err: err}
 	}
 	return p, nil
 }
@@ -104,7 +127,14 @@ func readFooter(r io.ReaderAt, size int64) ([]byte, int64, error) {
 	if !bytes.Equal(end[4:], parquetMagic) {
 		return nil, size - 4, fmt.Errorf("%w: it does not end as a Parquet file does; it was cut, or never finished", ErrNotShard)
 	}
-	length := int64(binary.LittleEndian.Uint32(end[:]))
+	var head [4]byte
+	if _, err := r.ReadAt(head[:], 0); err != nil {
+		return nil, 0, err
+	}
+	if !bytes.Equal(head[:], parquetMagic) {
+		return nil, 0, fmt.Errorf("%w: it does not begin as a Parquet file does", ErrNotShard)
+	}
+	length := int64(le.Uint32(end[:]))
 	begin := size - tail - length - trailerLen
 	if length > footerMax || begin < int64(len(parquetMagic)) {
 		return nil, size - tail, fmt.Errorf("%w: impossible footer length %d", ErrNotShard, length)
@@ -116,7 +146,7 @@ func readFooter(r io.ReaderAt, size int64) ([]byte, int64, error) {
 	if !bytes.HasPrefix(b, trailerMagic) {
 		return nil, begin, fmt.Errorf("%w: it has no checksum, so another program wrote it or it is damaged", ErrNotShard)
 	}
-	if crc32.Checksum(b[trailerLen:], castagnoli) != binary.LittleEndian.Uint32(b[trailerLen-4:]) {
+	if crc32.Checksum(b[trailerLen:], castagnoli) != le.Uint32(b[trailerLen-4:]) {
 		return nil, begin + trailerLen, fmt.Errorf("the footer: %w", errChecksum)
 	}
 	return b, begin + trailerLen, nil
@@ -126,102 +156,149 @@ func readFooter(r io.ReaderAt, size int64) ([]byte, int64, error) {
 // groups is far smaller.
 const footerMax = 1 << 30
 
-// parse reads what the footer says. It runs the library's decoders.
-func (p *parquetFile) parse() (err error) {
-	defer guard(&err)
-	p.mem = &limitAllocator{left: memoryFor(p.size)}
-	p.pq, err = file.NewParquetReader(io.NewSectionReader(p.r, 0, p.size), file.WithReadProps(parquet.NewReaderProperties(p.mem)))
+// parse reads what the footer says.
+func (p *parquetFile) parse(b []byte) error {
+	f, err := parseFooter(b, p.data)
 	if err != nil {
 		return err
 	}
-	meta := p.pq.MetaData()
-	p.kv = make(map[string]string)
-	for _, kv := range meta.KeyValueMetadata() {
-		p.kv[kv.Key] = kv.GetValue()
-	}
-	version, err := strconv.Atoi(p.kv[keyVersion])
+	version, err := strconv.Atoi(f.kv[keyVersion])
 	if err != nil {
 		return fmt.Errorf("%w: it has no format version", ErrNotShard)
 	}
 	if version > table.Version {
 		return &NewerError{Path: p.path, Have: version, Max: table.Version}
 	}
-	p.table = p.kv[keyTable]
-	for i := range p.pq.NumRowGroups() {
-		g, err := p.group(meta, i)
-		if err != nil {
-			return err
-		}
-		p.groups = append(p.groups, g)
+	p.version, p.table, p.schema, p.kv, p.groups = version, f.kv[keyTable], f.schema, f.kv, f.groups
+	return nil
+}
+
+// sums reads the row groups' checksums. Files of an earlier gswarm have none.
+func (f *footer) sums() error {
+	value, ok := f.kv[keySums]
+	if !ok {
+		return nil
+	}
+	b, err := base64.StdEncoding.DecodeString(value)
+	if err != nil || len(b) != 4*len(f.groups) {
+		return fmt.Errorf("%s does not fit its %d row groups", keySums, len(f.groups))
+	}
+	for i := range f.groups {
+		f.groups[i].sum, f.groups[i].summed = le.Uint32(b[4*i:]), true
 	}
 	return nil
 }
 
-func (p *parquetFile) group(meta *metadata.FileMetaData, i int) (rowGroup, error) {
-	rg := meta.RowGroup(i)
-	g := rowGroup{rows: rg.NumRows()}
-	if g.rows < 0 || g.rows > MaxRowGroup {
-		return g, fmt.Errorf("row group %d claims %d rows", i, g.rows)
-	}
-	for c := range rg.NumColumns() {
-		chunk, err := rg.ColumnChunk(c)
-		if err != nil {
-			return g, err
-		}
-		begin := chunk.DataPageOffset()
-		if chunk.HasDictionaryPage() && chunk.DictionaryPageOffset() > 0 {
-			begin = min(begin, chunk.DictionaryPageOffset())
-		}
-		if n := chunk.TotalCompressedSize(); begin < 0 || n < 0 || begin > p.data || n > p.data-begin {
-			return g, fmt.Errorf("column %d of row group %d lies outside the file", c, i)
-		}
-		if chunk.Compression() != compress.Codecs.Zstd || chunk.NumValues() != g.rows {
-			return g, fmt.Errorf("column %d of row group %d is not as gswarm writes it", c, i)
-		}
-		if c == 0 {
-			g.tMin, g.tMax, g.known = timeRange(chunk)
-		}
-	}
-	return g, nil
-}
-
-func timeRange(chunk *metadata.ColumnChunkMetaData) (lo, hi int64, ok bool) {
-	st, err := chunk.Statistics()
-	if err != nil || st == nil || !st.HasMinMax() {
-		return 0, 0, false
-	}
-	s, ok := st.(*metadata.Int64Statistics)
-	if !ok {
-		return 0, 0, false
-	}
-	return s.Min(), s.Max(), true
-}
-
-// verify compares the data's checksum, once. No page is decoded before.
+// verify compares the data's checksum, once.
 func (p *parquetFile) verify() error {
 	if p.verified {
 		return nil
 	}
-	h := crc32.New(castagnoli)
-	if _, err := io.CopyBuffer(h, io.NewSectionReader(p.r, 0, p.data), make([]byte, min(p.data, 256<<10))); err != nil {
+	return p.with(func(r io.ReaderAt) error {
+		h := crc32.New(castagnoli)
+		if _, err := io.CopyBuffer(h, io.NewSectionReader(r, 0, p.data), make([]byte, min(p.data, 256<<10))); err != nil {
+			return fmt.Errorf("reading %s: %w", p.path, err)
+		}
+		if h.Sum32() != p.sum {
+			return &CorruptError{Path: p.path, Offset: 0, Err: fmt.Errorf("its %d bytes of data: %w", p.data, errChecksum)}
+		}
+		p.verified = true
+		return nil
+	})
+}
+
+// RawGroup is a row group as it lies in its file, its bytes verified.
+type RawGroup struct {
+	rows   int
+	begin  int64 // in the file
+	buf    []byte
+	schema *fileSchema
+	chunks []chunk
+}
+
+// Rows returns the number of rows.
+func (g *RawGroup) Rows() int { return g.rows }
+
+// chunk returns the chunk that can be copied for a column.
+func (g *RawGroup) chunk(col table.Column) (chunk, bool) {
+	i, ok := g.schema.index[col.Name]
+	if !ok {
+		return chunk{}, false
+	}
+	return g.chunks[i], true
+}
+
+// fits says whether the file's columns can be copied as those of t's.
+func (s *fileSchema) fits(t *table.Table) bool {
+	for _, c := range t.Columns {
+		i, ok := s.index[c.Name]
+		if !ok {
+			if c.Required {
+				return false
+			}
+			continue
+		}
+		if have := s.columns[i]; have.physical != physicalOf(c.Type) || have.optional == c.Required {
+			return false
+		}
+	}
+	return true
+}
+
+// load reads a row group's bytes and verifies them. Nothing of them is decoded
+// before.
+func (p *parquetFile) load(i int, g *RawGroup) error {
+	rg := &p.groups[i]
+	if !rg.summed {
+		if err := p.verify(); err != nil {
+			return err
+		}
+	}
+	return p.with(func(r io.ReaderAt) error {
+		n := int(rg.end - rg.begin)
+		if cap(g.buf) < n {
+			g.buf = make([]byte, n)
+		}
+		g.buf = g.buf[:n]
+		if _, err := r.ReadAt(g.buf, rg.begin); err != nil {
+			return fmt.Errorf("reading %s: %w", p.path, err)
+		}
+		if rg.summed && crc32.Checksum(g.buf, castagnoli) != rg.sum {
+			return &CorruptError{Path: p.path, Offset: rg.begin, Err: fmt.Errorf("row group %d: %w", i, errChecksum)}
+		}
+		g.rows, g.begin, g.schema = int(rg.rows), rg.begin, p.schema
+		return p.chunks(r, i, &g.chunks)
+	})
+}
+
+// chunks reads what the footer says of a row group's chunks.
+func (p *parquetFile) chunks(r io.ReaderAt, i int, chunks *[]chunk) error {
+	rg := &p.groups[i]
+	b := make([]byte, rg.length)
+	if _, err := r.ReadAt(b, p.footer+int64(rg.at)); err != nil {
 		return fmt.Errorf("reading %s: %w", p.path, err)
 	}
-	if h.Sum32() != p.sum {
-		return &CorruptError{Path: p.path, Offset: 0, Err: fmt.Errorf("its %d bytes of data: %w", p.data, errChecksum)}
+	*chunks = (*chunks)[:0]
+	again, err := readRowGroup(&thriftReader{b: b}, p.schema, p.data, chunks)
+	if err == nil && (again.rows != rg.rows || again.begin != rg.begin || again.end != rg.end) {
+		err = errChanged
 	}
-	p.verified = true
+	if err != nil {
+		return &CorruptError{Path: p.path, Err: err}
+	}
 	return nil
 }
 
 // readGroup passes the rows of one row group to fn, some thousands at a time.
 // The batch is reused. Columns that the file lacks are null.
 func (p *parquetFile) readGroup(t *table.Table, i int, fn func(*table.Batch) error) error {
-	if err := p.verify(); err != nil {
+	var raw RawGroup
+	if err := p.load(i, &raw); err != nil {
 		return err
 	}
-	g, err := p.openGroup(t, i)
+	g, err := raw.reader(t)
 	if err != nil {
-		return &CorruptError{Path: p.path, Err: err}
+		return &CorruptError{Path: p.path, Err: fmt.Errorf("row group %d: %w", i, err)}
 	}
 	b := table.NewBatch(t, int(min(p.groups[i].rows, readRows)))
 	for left := p.groups[i].rows; left > 0; left -= int64(b.Rows()) {
@@ -241,181 +318,90 @@ const readRows = 8192
 
 // groupReader reads the columns of a row group side by side.
 type groupReader struct {
-	table   *table.Table
-	columns []file.ColumnChunkReader // nil where the file lacks the column
-	levels  []int16
-	int64s  []int64
-	int32s  []int32
-	float64 []float64
-	float32 []float32
-	texts   []parquet.ByteArray
+	columns []*columnReader // nil where the file lacks the column
 }
 
-func (p *parquetFile) openGroup(t *table.Table, i int) (g *groupReader, err error) {
-	defer guard(&err)
-	p.mem.left = memoryFor(p.size)
-	n := min(p.groups[i].rows, readRows)
-	g = &groupReader{
-		table: t, columns: make([]file.ColumnChunkReader, len(t.Columns)),
-		levels: make([]int16, n), int64s: make([]int64, n), int32s: make([]int32, n),
-		float64: make([]float64, n), float32: make([]float32, n), texts: make([]parquet.ByteArray, n),
-	}
-	sc := p.pq.MetaData().Schema
-	rg := p.pq.RowGroup(i)
-	p.extra = p.extra[:0]
-	found := make(map[string]int, sc.NumColumns())
-	for c := range sc.NumColumns() {
-		name := sc.Column(c).Name()
-		found[name] = c
-		if t.Index(name) < 0 {
-			p.extra = append(p.extra, name)
+// extraOf returns the columns of the file that its table does not know.
+func (p *parquetFile) extraOf(t *table.Table) (extra []string) {
+	for _, c := range p.schema.columns {
+		if t.Index(c.name) < 0 {
+			extra = append(extra, c.name)
 		}
 	}
+	return extra
+}
+
+func (raw *RawGroup) reader(t *table.Table) (*groupReader, error) {
+	g := &groupReader{columns: make([]*columnReader, len(t.Columns))}
 	for c, col := range t.Columns {
-		at, ok := found[col.Name]
-		if !ok {
-			if col.Required {
-				return nil, fmt.Errorf("the required column %s is not in the file", col.Name)
-			}
-			continue
+		at, ok, err := raw.schema.find(col)
+		if err != nil {
+			return nil, err
 		}
-		d := sc.Column(at)
-		if d.MaxRepetitionLevel() != 0 || d.MaxDefinitionLevel() > 1 {
-			return nil, fmt.Errorf("column %s is nested", col.Name)
-		}
-		if !physicalFits(d.PhysicalType(), col.Type) {
-			return nil, fmt.Errorf("column %s is %s in the file and %s here", col.Name, d.PhysicalType(), col.Type)
-		}
-		if g.columns[c], err = rg.Column(at); err != nil {
-			return nil, fmt.Errorf("column %s: %w", col.Name, err)
+		if ok {
+			g.columns[c] = raw.column(col, at)
 		}
 	}
 	return g, nil
 }
 
-func physicalFits(from parquet.Type, to table.Type) bool {
-	switch from {
-	case parquet.Types.Int64:
-		return to == table.Int64 || to == table.Timestamp
-	case parquet.Types.Int32:
-		return to == table.Int32 || to == table.Int64
-	case parquet.Types.Double:
-		return to == table.Float64
-	case parquet.Types.Float:
-		return to == table.Float32 || to == table.Float64
-	case parquet.Types.ByteArray:
-		return to == table.String
+// column returns a reader of the chunk of the file's at-th column.
+func (raw *RawGroup) column(col table.Column, at int) *columnReader {
+	k := raw.chunks[at]
+	b := raw.buf[k.begin-raw.begin:][:k.size]
+	c := &columnReader{}
+	c.rewind(col, raw.schema.columns[at], int64(raw.rows), func() (h pageHeader, page []byte, err error) {
+		if h, err = parsePageHeader(b); err != nil {
+			return h, nil, err
+		}
+		if int64(len(b)-h.length) < h.size {
+			return h, nil, errPage
+		}
+		page = b[h.length:][:h.size]
+		b = b[h.length+int(h.size):]
+		return h, page, nil
+	})
+	return c
+}
+
+// find returns which column of the file holds a table's.
+func (s *fileSchema) find(col table.Column) (int, bool, error) {
+	at, ok := s.index[col.Name]
+	if !ok {
+		if col.Required {
+			return 0, false, fmt.Errorf("the required column %s is not in the file", col.Name)
+		}
+		return 0, false, nil
 	}
-	return false
+	if !holds(s.columns[at].physical, col.Type) {
+		return 0, false, fmt.Errorf("column %s is of another type in the file than %s", col.Name, col.Type)
+	}
+	return at, true, nil
 }
 
 // next appends the next n rows to b, which is empty.
 func (g *groupReader) next(b *table.Batch, n int) (err error) {
 	defer guard(&err)
+	at := b.Rows()
 	b.AppendNulls(n)
-	for i, r := range g.columns {
-		if r == nil {
+	for i, c := range g.columns {
+		if c == nil {
 			continue
 		}
-		if err := g.column(r, b, i, n); err != nil {
-			return fmt.Errorf("column %s: %w", g.table.Columns[i].Name, err)
+		if err := c.into(b, i, at, n); err != nil {
+			return fmt.Errorf("column %s: %w", b.Table.Columns[i].Name, err)
 		}
 	}
 	return nil
 }
 
-func (g *groupReader) column(r file.ColumnChunkReader, b *table.Batch, i, n int) error {
-	valid := b.Valid(i)
-	switch r := r.(type) {
-	case *file.Int64ColumnChunkReader:
-		return fill(g, r.ReadBatch, g.int64s, b.Ints(i), valid, r.Descriptor().MaxDefinitionLevel(), i, n)
-	case *file.Int32ColumnChunkReader:
-		return fill(g, r.ReadBatch, g.int32s, b.Ints(i), valid, r.Descriptor().MaxDefinitionLevel(), i, n)
-	case *file.Float64ColumnChunkReader:
-		return fill(g, r.ReadBatch, g.float64, b.Floats(i), valid, r.Descriptor().MaxDefinitionLevel(), i, n)
-	case *file.Float32ColumnChunkReader:
-		return fill(g, r.ReadBatch, g.float32, b.Floats(i), valid, r.Descriptor().MaxDefinitionLevel(), i, n)
-	case *file.ByteArrayColumnChunkReader:
-		return g.strings(r, b.Strings(i), valid, i, n)
-	}
-	return errors.New("unexpected reader")
-}
-
-// readBatch is the library's: it returns the levels and the values read.
-type readBatch[V any] func(n int64, values []V, def, rep []int16) (int64, int, error)
-
-// read fills values with the next n rows' values, without the nulls, and
-// returns for each row whether it has one.
-func read[V any](g *groupReader, next readBatch[V], values []V, maxDef int16, i, n int) ([]int16, error) {
-	levels := g.levels[:n]
-	if maxDef == 0 {
-		for r := range levels {
-			levels[r] = 1
-		}
-	}
-	for rows, got := 0, 0; rows < n; {
-		l, v, err := next(int64(n-rows), values[got:n], levels[rows:], nil)
-		if err != nil {
-			return nil, err
-		}
-		if l <= 0 || int(l) > n-rows {
-			return nil, fmt.Errorf("it ends after %d of %d rows", rows, n)
-		}
-		if maxDef == 0 {
-			for r := range levels[rows : rows+int(l)] {
-				levels[rows+r] = 1
-			}
-		}
-		rows, got = rows+int(l), got+v
-		if rows == n {
-			present := 0
-			for _, d := range levels {
-				present += int(d)
-			}
-			if present != got {
-				return nil, fmt.Errorf("%d values for %d rows that have one", got, present)
-			}
-		}
-	}
-	if g.table.Columns[i].Required {
-		for _, d := range levels {
-			if d == 0 {
-				return nil, errors.New("the required column is null")
-			}
-		}
-	}
-	return levels, nil
-}
-
-func fill[V int32 | int64 | float32 | float64, D int64 | float64](g *groupReader, next readBatch[V], values []V, dst []D, valid []bool, maxDef int16, i, n int) error {
-	levels, err := read(g, next, values, maxDef, i, n)
+// Columns reads the columns of a table that has some of the row group's, all
+// rows, into b.
+func (raw *RawGroup) Columns(b *table.Batch) error {
+	b.Reset()
+	g, err := raw.reader(b.Table)
 	if err != nil {
 		return err
 	}
-	at := 0
-	for r, d := range levels {
-		if d == 1 {
-			dst[r], valid[r] = D(values[at]), true
-			at++
-		}
-	}
-	return nil
-}
-
-func (g *groupReader) strings(r *file.ByteArrayColumnChunkReader, dst []string, valid []bool, i, n int) error {
-	levels, err := read(g, r.ReadBatch, g.texts, r.Descriptor().MaxDefinitionLevel(), i, n)
-	if err != nil {
-		return err
-	}
-	at, last := 0, ""
-	for row, d := range levels {
-		if d == 1 {
-			if v := g.texts[at]; string(v) != last {
-				last = string(v)
-			}
-			dst[row], valid[row] = last, true
-			at++
-		}
-	}
-	return nil
+	return g.next(b, raw.rows)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -16,9 +17,11 @@ import (
 // spool is a spool as a reader sees it: an index of its good frames. The rows
 // stay in the file.
 type spool struct {
-	path    string
+	path string
+	// f is nil while nobody reads: a merge knows more spools than it may
+	// have open.
 	f       io.ReaderAt
-	close   func() error
+	mu      sync.Mutex // held by who reads rows
 	size    int64
 	meta    SpoolMeta
 	end     *End
@@ -26,7 +29,6 @@ type spool struct {
 	schemas map[uint32][]byte
 	losses  []Loss
 
-	zstd     *zstd.Decoder
 	decoders map[decoderKey]*decoder
 	buf, raw []byte
 }
@@ -57,35 +59,55 @@ func openSpool(path string) (*spool, error) {
 		f.Close()
 		return nil, fmt.Errorf("opening a spool: %w", err)
 	}
+	defer f.Close()
 	s, err := scanSpool(path, f, st.Size())
 	if err != nil {
-		f.Close()
 		return nil, err
 	}
-	s.close = f.Close
+	s.f, s.buf, s.raw = nil, nil, nil
 	return s, nil
 }
+
+// unframe decompresses payloads. It may be used from several goroutines.
+var unframe = func() *zstd.Decoder {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(frameMax))
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return d
+}()
 
 // scanSpool is openSpool for any reader.
 func scanSpool(path string, r io.ReaderAt, size int64) (*spool, error) {
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(frameMax))
-	if err != nil {
-		return nil, err
-	}
 	s := &spool{
-		path: path, f: r, close: func() error { return nil }, size: size, zstd: dec,
+		path: path, f: r, size: size,
 		schemas: make(map[uint32][]byte), decoders: make(map[decoderKey]*decoder),
 	}
 	if err := s.scan(); err != nil {
-		dec.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *spool) Close() error {
-	s.zstd.Close()
-	return s.close()
+// use opens the file for reading rows and keeps others from it until the
+// returned function is called.
+func (s *spool) use() (func(), error) {
+	s.mu.Lock()
+	if s.f != nil {
+		return s.mu.Unlock, nil
+	}
+	f, err := os.Open(s.path)
+	if err != nil {
+		s.mu.Unlock()
+		return nil, fmt.Errorf("opening a spool: %w", err)
+	}
+	s.f = f
+	return func() {
+		f.Close()
+		s.f, s.buf, s.raw = nil, nil, nil
+		clear(s.decoders)
+		s.mu.Unlock()
+	}, nil
 }
 
 // scan goes through the file once.
@@ -247,7 +269,7 @@ func (s *spool) payload(f frame) ([]byte, error) {
 		return f.payload, nil
 	case codecZstd:
 		var err error
-		s.raw, err = s.zstd.DecodeAll(f.payload, s.raw[:0])
+		s.raw, err = unframe.DecodeAll(f.payload, s.raw[:0])
 		if err != nil {
 			return nil, fmt.Errorf("decompressing: %w", err)
 		}

@@ -7,8 +7,6 @@ import (
 
 	"github.com/apache/arrow/go/v15/arrow"
 	"github.com/apache/arrow/go/v15/arrow/ipc"
-	"github.com/apache/arrow/go/v15/parquet"
-	"github.com/apache/arrow/go/v15/parquet/schema"
 
 	"github.com/gswarm/gswarm/table"
 )
@@ -112,41 +110,4 @@ func arrowSchemaValue(t *table.Table) (string, error) {
 		return "", err
 	}
 	return base64.StdEncoding.EncodeToString(m), nil
-}
-
-// parquetSchema is t as Parquet has it.
-func parquetSchema(t *table.Table) (*schema.Schema, error) {
-	fields := make(schema.FieldList, len(t.Columns))
-	for i, c := range t.Columns {
-		rep := parquet.Repetitions.Optional
-		if c.Required {
-			rep = parquet.Repetitions.Required
-		}
-		var logical schema.LogicalType = schema.NoLogicalType{}
-		var physical parquet.Type
-		switch c.Type {
-		case table.Int64:
-			physical = parquet.Types.Int64
-		case table.Int32:
-			physical = parquet.Types.Int32
-		case table.Float64:
-			physical = parquet.Types.Double
-		case table.Float32:
-			physical = parquet.Types.Float
-		case table.String:
-			physical, logical = parquet.Types.ByteArray, schema.StringLogicalType{}
-		case table.Timestamp:
-			physical, logical = parquet.Types.Int64, schema.NewTimestampLogicalTypeForce(true, schema.TimeUnitMicros)
-		}
-		node, err := schema.NewPrimitiveNodeLogical(c.Name, rep, logical, physical, -1, -1)
-		if err != nil {
-			return nil, fmt.Errorf("column %s.%s: %w", t.Name, c.Name, err)
-		}
-		fields[i] = node
-	}
-	root, err := schema.NewGroupNode("schema", parquet.Repetitions.Required, fields, -1)
-	if err != nil {
-		return nil, fmt.Errorf("table %s: %w", t.Name, err)
-	}
-	return schema.NewSchema(root), nil
 }

@@ -60,7 +60,11 @@ func Seal(spoolPath string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sealing: %w", err)
 	}
-	defer s.Close()
+	done, err := s.use()
+	if err != nil {
+		return nil, fmt.Errorf("sealing: %w", err)
+	}
+	defer done()
 	if s.meta.FormatVersion == 0 && len(s.frames) == 0 {
 		return nil, fmt.Errorf("sealing %s: %w", spoolPath, ErrNothingToSeal)
 	}
@@ -166,17 +170,41 @@ func (s *spool) sealTable(path string, t *table.Table, set string) error {
 	}
 	defer w.Abort()
 	b := table.NewBatch(t, 0)
-	for _, ref := range s.frames {
-		if ref.table != t.Name {
-			continue
-		}
+	for _, frames := range s.groups(t) {
 		b.Reset()
-		if err := s.rows(ref, t, b); err != nil {
+		for _, ref := range frames {
+			if err := s.rows(ref, t, b); err != nil {
+				return err
+			}
+		}
+		sortRows(b)
+		if err := w.Write(b); err != nil {
 			return err
 		}
-		if err := w.Write(b); err != nil {
+		if err := w.Cut(); err != nil {
 			return err
 		}
 	}
 	return w.Close()
 }
+
+// groups divides the frames of a table into those of one row group each.
+func (s *spool) groups(t *table.Table) [][]frameRef {
+	var out [][]frameRef
+	rows := 0
+	for _, ref := range s.frames {
+		if ref.table != t.Name {
+			continue
+		}
+		if len(out) == 0 || rows+ref.rows > MaxRowGroup {
+			out, rows = append(out, nil), 0
+		}
+		out[len(out)-1] = append(out[len(out)-1], ref)
+		rows += ref.rows
+	}
+	return out
+}
+
+// sortRows puts the rows of a shard in order of their time: readers skip what
+// they need not read, and a merge can copy what is in order.
+func sortRows(b *table.Batch) { b.SortByTime(table.ColT, b.Table.Index("gpu")) }

@@ -3,6 +3,7 @@ package shard
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,9 @@ type Unit struct {
 	Rows int64
 	// TMin and TMax bound the rows' t_raw_ns.
 	TMin, TMax clock.NodeTime
+	// Whole says that the unit's row group can be loaded as it is: its rows
+	// are in order and its columns those of the table.
+	Whole bool
 
 	set    *nodeSet
 	shard  *parquetFile
@@ -37,8 +41,10 @@ func (nd *Node) Units(t *table.Table) []Unit {
 		if p == nil {
 			continue
 		}
+		whole := p.version == table.Version && p.schema.fits(t)
 		for i, g := range p.groups {
 			u := Unit{Rows: g.rows, TMin: math.MinInt64, TMax: math.MaxInt64, set: s, shard: p, group: i}
+			u.Whole = whole && g.sorted && g.known
 			if g.known {
 				u.TMin, u.TMax = clock.NodeTime(g.tMin), clock.NodeTime(g.tMax)
 			}
@@ -50,27 +56,38 @@ func (nd *Node) Units(t *table.Table) []Unit {
 
 func (s *nodeSet) spoolUnits(t *table.Table) []Unit {
 	var out []Unit
-	for _, ref := range s.spool.frames {
-		if ref.table != t.Name {
-			continue
-		}
-		if n := len(out); n > 0 && out[n-1].Rows+int64(ref.rows) <= readRows {
-			u := &out[n-1]
+	for _, frames := range s.spool.groups(t) {
+		u := Unit{TMin: math.MaxInt64, TMax: math.MinInt64, set: s, frames: frames}
+		for _, ref := range frames {
 			u.Rows += int64(ref.rows)
 			u.TMin, u.TMax = min(u.TMin, clock.NodeTime(ref.tMin)), max(u.TMax, clock.NodeTime(ref.tMax))
-			u.frames = append(u.frames, ref)
-			continue
 		}
-		out = append(out, Unit{
-			Rows: int64(ref.rows), TMin: clock.NodeTime(ref.tMin), TMax: clock.NodeTime(ref.tMax),
-			set: s, frames: []frameRef{ref},
-		})
+		out = append(out, u)
 	}
 	return out
 }
 
-// Read passes the unit's rows to fn, which must not keep the batch. What cannot
-// be read is counted among the losses; the error is fn's alone.
+// Load reads the bytes of a unit's row group and verifies them; ok is false
+// where they cannot be had, which is counted among the losses. Several
+// goroutines may load and read at once.
+func (nd *Node) Load(u Unit, t *table.Table, g *RawGroup) (ok bool) {
+	if err := u.shard.load(u.group, g); err != nil {
+		nd.unreadable(u, t, err)
+		return false
+	}
+	nd.noteExtra(filepath.Base(u.shard.path), u.shard.extraOf(t))
+	return true
+}
+
+// Undecodable counts a unit among the losses whose bytes verify and make no
+// sense.
+func (nd *Node) Undecodable(u Unit, t *table.Table, err error) {
+	nd.unreadable(u, t, &CorruptError{Path: u.shard.path, Err: err})
+}
+
+// Read passes the unit's rows to fn, which must not keep the batch. Those of a
+// spool come in order of their time. What cannot be read is counted among the
+// losses; the error is fn's alone.
 func (nd *Node) Read(u Unit, t *table.Table, fn func(*table.Batch) error) error {
 	if u.shard == nil {
 		return nd.readFrames(u, t, fn)
@@ -83,7 +100,7 @@ func (nd *Node) Read(u Unit, t *table.Table, fn func(*table.Batch) error) error 
 	if fnErr != nil {
 		return fnErr
 	}
-	nd.noteExtra(filepath.Base(u.shard.path), u.shard.extra)
+	nd.noteExtra(filepath.Base(u.shard.path), u.shard.extraOf(t))
 	if err != nil {
 		nd.unreadable(u, t, err)
 	}
@@ -97,7 +114,7 @@ func (nd *Node) unreadable(u Unit, t *table.Table, err error) {
 	var corrupt *CorruptError
 	if errors.As(err, &corrupt) {
 		l.Detail = corrupt.Err.Error()
-		if errors.Is(err, errChecksum) {
+		if errors.Is(err, errChecksum) && !u.shard.groups[u.group].summed {
 			l.Rows = 0
 			for _, g := range u.shard.groups {
 				l.Rows += g.rows
@@ -107,11 +124,17 @@ func (nd *Node) unreadable(u Unit, t *table.Table, err error) {
 		}
 	} else {
 		l.Code = Unreadable
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			l.Detail = pe.Err.Error()
+		}
 	}
 	nd.lose(l)
 }
 
 func (nd *Node) noteExtra(file string, columns []string) {
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
 	for _, c := range columns {
 		note := fmt.Sprintf("%s: the column %s is of a newer gswarm and left out", file, c)
 		if !slices.Contains(nd.notes, note) {
@@ -121,6 +144,12 @@ func (nd *Node) noteExtra(file string, columns []string) {
 }
 
 func (nd *Node) readFrames(u Unit, t *table.Table, fn func(*table.Batch) error) error {
+	done, err := u.set.spool.use()
+	if err != nil {
+		l := Loss{Code: Unreadable, File: u.set.name(""), Table: t.Name, Rows: u.Rows, Detail: "it is gone or cannot be opened any more"}
+		nd.lose(l)
+		return nil
+	}
 	b := table.NewBatch(t, int(u.Rows))
 	for _, ref := range u.frames {
 		if err := u.set.spool.rows(ref, t, b); err != nil {
@@ -134,9 +163,11 @@ func (nd *Node) readFrames(u Unit, t *table.Table, fn func(*table.Batch) error) 
 			nd.noteExtra(u.set.name(""), d.extra)
 		}
 	}
+	done()
 	if b.Rows() == 0 {
 		return nil
 	}
+	sortRows(b)
 	return fn(b)
 }
 

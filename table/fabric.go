@@ -2,8 +2,7 @@ package table
 
 // Indexes of the columns of the infiniband table.
 const (
-	IBDevice = iota + 2
-	IBPort
+	IBPort = iota + 2
 	IBLinkLayer
 	IBState
 	IBRate
@@ -49,10 +48,9 @@ var IBCounters = []IBCounter{
 var Infiniband = &Table{
 	Name: "infiniband", Shape: Polled, Cadence: "1 s",
 	Doc:  "Counters of each port of each RDMA device, InfiniBand and RoCE.",
-	Keys: []string{"device", "port"},
+	Keys: []string{"port"},
 	Columns: polled(append([]Column{
-		{Name: "device", Type: String, Required: true, Source: "/sys/class/infiniband", Doc: "Device, such as mlx5_0."},
-		{Name: "port", Type: Int32, Required: true, Source: "/sys/class/infiniband", Doc: "Port, from 1."},
+		{Name: "port", Type: String, Required: true, Source: "/sys/class/infiniband", Doc: "Device and port as NCCL and UCX write them: mlx5_0:1."},
 		{Name: "link_layer", Type: String, Window: "instant", Source: "link_layer", Doc: "InfiniBand, or Ethernet for RoCE."},
 		{Name: "state", Type: String, Window: "instant", Source: "state", Doc: "State of the link, such as ACTIVE or DOWN."},
 		{Name: "rate", Type: String, Window: "instant", Source: "rate", Doc: "Signalling rate and width that the link came up with."},

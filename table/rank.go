@@ -51,7 +51,7 @@ const (
 var Rank = &Table{
 	Name: "rank", Shape: Polled, Cadence: "1 s",
 	Doc:  "Each of the job's processes: who it is, what it used, and what kept it waiting. The columns named cgroup_* are those of the process's control group, the same for all processes in it.",
-	Keys: []string{"rank", "pid"},
+	Keys: []string{"pid", "rank"},
 	Columns: polled(
 		Column{Name: "rank", Type: Int32, Source: "environment", Doc: "World rank that the process is, or works for; null for launchers and other processes of the job that have none."},
 		Column{Name: "pid", Type: Int32, Required: true, Source: "/proc", Doc: "Process id as the agent sees it."},
@@ -89,8 +89,8 @@ var Rank = &Table{
 		process("cgroup_throttled_ns", "ns", "cgroup cpu.stat throttled_usec, v1 throttled_time", "Time for which the group was kept from running, added up over CPUs."),
 		Column{Name: "cgroup_mem_bytes", Type: Int64, Unit: "bytes", Window: "instant", Source: "cgroup memory.current, v1 memory.usage_in_bytes", Doc: "Memory in use by the group that sets the tightest limit, page cache included."},
 		Column{Name: "cgroup_mem_limit_bytes", Type: Int64, Unit: "bytes", Window: "instant", Source: "cgroup memory.max, v1 memory.limit_in_bytes", Doc: "That limit."},
-		process("cgroup_mem_limit_hits_count", "count", "cgroup memory.events max, v1 memory.failcnt", "Times that the group ran into that limit and memory had to be reclaimed."),
-		process("cgroup_oom_kills_count", "count", "cgroup memory.events oom_kill, v1 memory.oom_control", "Processes of the group that were killed for memory."),
+		process("cgroup_mem_limit_hits_count", "count", "cgroup memory.events.local max, v1 memory.failcnt", "Times that a limit was run into and memory had to be reclaimed, of all limits from the process's cgroup up."),
+		process("cgroup_oom_kills_count", "count", "cgroup memory.events oom_kill, v1 memory.oom_control", "Processes of the process's own group that were killed for memory."),
 		groupPressure("cgroup_psi_cpu_some_ns", "cpu", "some", "some task of the group waited for a CPU"),
 		groupPressure("cgroup_psi_mem_some_ns", "memory", "some", "some task of the group waited for memory"),
 		groupPressure("cgroup_psi_mem_full_ns", "memory", "full", "every task of the group waited for memory"),

@@ -28,9 +28,7 @@ type fabric struct {
 
 // port is one port of a device.
 type port struct {
-	device   string
-	number   int64
-	key      string
+	key      string // as in the table: device and number
 	dir      string
 	counters []file
 	lacks    []bool // files that the device does not have
@@ -76,7 +74,7 @@ func (f *fabric) look(out rankagent.Out) {
 			ports = append(ports, f.ports[i])
 			continue
 		}
-		p := &port{device: device, number: n, key: device + "/" + strconv.FormatInt(n, 10), dir: dir}
+		p := &port{key: device + ":" + strconv.FormatInt(n, 10), dir: dir}
 		for _, name := range portFiles() {
 			p.counters = append(p.counters, file{path: filepath.Join(dir, name)})
 		}
@@ -130,8 +128,7 @@ func (p *port) read(out rankagent.Out) {
 	}
 	row := out.Batch(table.Infiniband).Append()
 	row.Read(int64(begin), int64(end))
-	row.String(table.IBDevice, p.device)
-	row.Int(table.IBPort, p.number)
+	row.String(table.IBPort, p.key)
 	for col, name := range map[int]string{table.IBLinkLayer: "link_layer", table.IBState: "state", table.IBRate: "rate"} {
 		s, err := firstLine(filepath.Join(p.dir, name))
 		if err != nil {

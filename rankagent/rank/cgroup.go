@@ -1,6 +1,7 @@
 package rank
 
 import (
+	"cmp"
 	"math"
 	"os"
 	"path"
@@ -60,6 +61,8 @@ type cgroup struct {
 	resolved int64    // the reading in which what follows was found
 	quotas   []string // directories with a CPU quota
 	memory   string   // the directory that sets the tightest memory limit
+	limited  []string // all directories that set one
+	own      string   // the group's own directory for memory
 	v2memory bool
 	limit    int64
 	pressure string // v2: the group's own directory
@@ -286,7 +289,7 @@ func (c *cgroup) resolve() {
 	if c.buf == nil {
 		c.buf = make([]byte, 8<<10)
 	}
-	c.quotas, c.memory, c.limit, c.pressure = nil, "", absent, ""
+	c.quotas, c.memory, c.limited, c.own, c.limit, c.pressure = nil, "", nil, "", absent, ""
 	dirs, v2 := c.hierarchy("cpu")
 	for _, d := range dirs {
 		name := "cpu.cfs_quota_us"
@@ -307,12 +310,18 @@ func (c *cgroup) resolve() {
 		first, _ := field(c.file(d, name))
 		n := number(first)
 		// What v1 says of no limit: the largest number of whole pages.
-		if n != absent && n < math.MaxInt64-64<<10 && (c.limit == absent || n < c.limit) {
+		if n == absent || n >= math.MaxInt64-64<<10 {
+			continue
+		}
+		c.limited = append(c.limited, d)
+		// Of two alike the outer is reached first: it has more in it.
+		if c.limit == absent || n <= c.limit {
 			c.limit, c.memory = n, d
 		}
 	}
-	if c.memory == "" && len(dirs) > 0 {
-		c.memory = dirs[0]
+	if len(dirs) > 0 {
+		c.own = dirs[0]
+		c.memory = cmp.Or(c.memory, c.own)
 	}
 	if c.g.v2 != nil && c.g.v1["memory"] == nil {
 		if own := c.g.v2.at(c.paths[""]); len(own) > 0 {
@@ -330,17 +339,16 @@ func (c *cgroup) file(dir, name string) []byte {
 	return b
 }
 
+// sum adds a number to another; absent ones count as nothing.
+func sum(to *int64, n int64) {
+	if n < 0 {
+		return
+	}
+	*to = max(*to, 0) + n
+}
+
 func (c *cgroup) readCPU() {
 	v := &c.values
-	sum := func(to *int64, n int64) {
-		if n == absent || n < 0 {
-			return
-		}
-		if *to == absent {
-			*to = 0
-		}
-		*to += n
-	}
 	for _, d := range c.quotas {
 		b := c.file(d, "cpu.stat")
 		sum(&v.periods, lookup(b, "nr_periods"))
@@ -359,18 +367,31 @@ func (c *cgroup) readMemory() {
 	}
 	v := &c.values
 	v.limit = c.limit
-	one := func(name string) int64 {
-		f, _ := field(c.file(c.memory, name))
+	one := func(dir, name string) int64 {
+		f, _ := field(c.file(dir, name))
 		return number(f)
 	}
 	if c.v2memory {
-		v.memory = one("memory.current")
-		b := c.file(c.memory, "memory.events")
-		v.hits, v.kills = lookup(b, "max"), lookup(b, "oom_kill")
-		return
+		v.memory = one(c.memory, "memory.current")
+		v.kills = lookup(c.file(c.own, "memory.events"), "oom_kill")
+	} else {
+		v.memory = one(c.memory, "memory.usage_in_bytes")
+		v.kills = lookup(c.file(c.own, "memory.oom_control"), "oom_kill")
 	}
-	v.memory, v.hits = one("memory.usage_in_bytes"), one("memory.failcnt")
-	v.kills = lookup(c.file(c.memory, "memory.oom_control"), "oom_kill")
+	// What runs into a limit is counted where the limit is. A group without
+	// one never does.
+	if len(c.limited) == 0 && v.memory != absent {
+		v.hits = 0
+	}
+	for _, d := range c.limited {
+		if !c.v2memory {
+			sum(&v.hits, one(d, "memory.failcnt"))
+		} else if n := lookup(c.file(d, "memory.events.local"), "max"); n != absent {
+			sum(&v.hits, n)
+		} else { // before Linux 5.2; it counts the groups below too
+			sum(&v.hits, lookup(c.file(d, "memory.events"), "max"))
+		}
+	}
 }
 
 func (c *cgroup) readPressure() {
@@ -386,34 +407,33 @@ func (c *cgroup) readPressure() {
 }
 
 // group stores what was read of the process's group. A limit that is not set is
-// no limit, which is no absence; what else is missing is said once for all.
+// no limit, which is said once for all processes.
 func (r row) group(v *groupValues) {
-	put := func(col int, n int64) {
-		if n != absent {
-			r.Int(col, n)
+	for _, c := range []struct {
+		col   int
+		n     int64
+		limit bool
+	}{
+		{table.RankPeriods, v.periods, true},
+		{table.RankThrottled, v.throttled, true},
+		{table.RankThrottledTime, v.throttledTime, true},
+		{table.RankMemory, v.memory, false},
+		{table.RankMemoryLimit, v.limit, true},
+		{table.RankMemoryHits, v.hits, false},
+		{table.RankOOMKills, v.kills, false},
+		{table.RankPSICPUSome, v.cpuSome, false},
+		{table.RankPSIMemSome, v.memSome, false},
+		{table.RankPSIMemFull, v.memFull, false},
+		{table.RankPSIIOSome, v.ioSome, false},
+		{table.RankPSIIOFull, v.ioFull, false},
+	} {
+		switch {
+		case c.n != absent && c.n >= 0:
+			r.Int(c.col, c.n)
+			r.there(c.col)
+		case c.limit || r.t.never(c.col):
+		default:
+			r.gap(c.col, rankagent.NotFound, "the process's cgroup is not known, or has no such file")
 		}
-	}
-	put(table.RankPeriods, v.periods)
-	put(table.RankThrottled, v.throttled)
-	put(table.RankThrottledTime, v.throttledTime)
-	put(table.RankMemory, v.memory)
-	put(table.RankMemoryLimit, v.limit)
-	put(table.RankMemoryHits, v.hits)
-	put(table.RankOOMKills, v.kills)
-	put(table.RankPSICPUSome, v.cpuSome)
-	put(table.RankPSIMemSome, v.memSome)
-	put(table.RankPSIMemFull, v.memFull)
-	put(table.RankPSIIOSome, v.ioSome)
-	put(table.RankPSIIOFull, v.ioFull)
-	c := r.p.cgroup
-	switch {
-	case c == nil || len(c.paths) == 0:
-		if !r.t.never(table.RankMemory) {
-			r.gap(table.RankMemory, rankagent.NotFound, "the process's cgroup is not known")
-		}
-	case v.memory == absent && !r.t.never(table.RankMemory):
-		r.gap(table.RankMemory, rankagent.NotFound, "the cgroup's files cannot be read, or its root has none")
-	default:
-		r.there(table.RankMemory)
 	}
 }

@@ -169,6 +169,11 @@ func (t *Tracker) readProcess(out rankagent.Out, p *process) bool {
 	if turn {
 		sw, swErr = t.switchesOf(p)
 	}
+	for _, err := range []error{delayErr, ioErr, swErr} {
+		if errors.Is(err, syscall.ESRCH) {
+			return false // it ended meanwhile
+		}
+	}
 	t.affinity(p)
 	group := p.cgroup.read(t.tick)
 	end := out.Now()
@@ -324,9 +329,6 @@ func (r row) set(col int, n int64, err error) {
 	switch {
 	case r.t.never(col):
 	case err != nil:
-		if errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENOENT) {
-			return // the process ended during the reading
-		}
 		r.gap(col, reason(err), err.Error())
 	case n == absent, c.Type == table.Int32 && n > 1<<31-1:
 		r.gap(col, rankagent.InvalidValue, "no such number in "+c.Source)

@@ -166,6 +166,10 @@ func (t *Tracker) lookAround() {
 	if _, err := os.Stat(at("self/sched")); err != nil {
 		never(rankagent.NotSupported, "the kernel has no /proc/PID/sched", table.RankMigrations)
 	}
+	if _, err := os.Stat(at("self/io")); err != nil {
+		never(rankagent.NotSupported, "the kernel does not count I/O by process",
+			table.RankReadBytes, table.RankWriteBytes, table.RankReadCallBytes, table.RankWriteCallBytes, table.RankReadCalls, table.RankWriteCalls)
+	}
 	if len(t.nodes) == 0 {
 		never(rankagent.NotFound, "no NUMA nodes in "+t.opts.SysRoot, table.RankNUMANode, table.RankAffinityNodes, table.RankGPUNode)
 	}

@@ -1,0 +1,401 @@
+package merge
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+
+	"github.com/gswarm/gswarm/shard"
+	"github.com/gswarm/gswarm/table"
+)
+
+// Sizes of the merge into one order. A run of a thousand nodes has a thousand
+// cursors at a time, each with a page of every column and cursorRows rows.
+const (
+	sortedRows = 64 << 10 // rows of a row group
+	cursorRows = 128
+)
+
+// sortedParts divides a table into files by time, at the ends of tiles. A piece
+// that lies on both sides of one is in both parts.
+func (m *merger) sortedParts(t *table.Table, pieces []piece) []part {
+	parts := []part{{table: t, from: math.MinInt64, to: math.MaxInt64}}
+	for i := range pieces {
+		p := &parts[len(parts)-1]
+		if i > 0 && pieces[i].tile != pieces[i-1].tile && p.rows >= partRows {
+			cut := pieces[i].tile * m.tile
+			p.to = cut
+			parts = append(parts, part{table: t, from: cut, to: math.MaxInt64})
+			p = &parts[len(parts)-1]
+		}
+		p.rows += pieces[i].Rows
+	}
+	slices.SortStableFunc(pieces, func(a, b piece) int {
+		if c := cmp.Compare(a.first, b.first); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.node.name, b.node.name)
+	})
+	for i := range parts {
+		p := &parts[i]
+		g := group{}
+		for _, x := range pieces {
+			if x.first < p.to && x.last >= p.from {
+				g = append(g, x)
+			}
+		}
+		if len(g) > 0 {
+			p.groups = []group{g}
+		}
+	}
+	return named(parts)
+}
+
+// disorderError says that a piece's rows are not in order once they are
+// corrected, as after a step of its clock.
+type disorderError struct{ piece *piece }
+
+func (e *disorderError) Error() string {
+	return fmt.Sprintf("rows of %s fall back in time", e.piece.node.name)
+}
+
+// source gives a piece's rows, a few at a time; none are left where it appends
+// none.
+type source interface {
+	Next(b *table.Batch, n int) error
+	Close()
+}
+
+// inMemory is rows that are held.
+type inMemory struct {
+	b  *table.Batch
+	at int
+}
+
+// Next implements source.
+func (s *inMemory) Next(b *table.Batch, n int) error {
+	to := min(s.at+n, s.b.Rows())
+	b.AppendRange(s.b, s.at, to)
+	s.at = to
+	return nil
+}
+
+// Close implements source.
+func (s *inMemory) Close() {}
+
+// cursor goes through the rows of one piece.
+type cursor struct {
+	piece  *piece
+	rank   int
+	stream source
+	conv   *converter // nil where the stream has the timeline's form
+	b      *table.Batch
+	at     int
+	last   int64
+}
+
+// time is that of the cursor's row.
+func (c *cursor) time() int64 { return c.b.Ints(table.TLTimeNS)[c.at] }
+
+// cursors is a heap by time; rows of one time come in the order of the pieces.
+type cursors []*cursor
+
+func (h cursors) Len() int { return len(h) }
+func (h cursors) Less(i, j int) bool {
+	a, b := h[i].time(), h[j].time()
+	return a < b || a == b && h[i].rank < h[j].rank
+}
+func (h cursors) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+
+// Push implements heap.Interface.
+func (h *cursors) Push(x any) { *h = append(*h, x.(*cursor)) }
+
+// Pop implements heap.Interface.
+func (h *cursors) Pop() any {
+	old := *h
+	c := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return c
+}
+
+// sorter is the merge of one part into one order.
+type sorter struct {
+	m        *merger
+	part     *part
+	src, dst *table.Table
+	scratch  string // what the names of scratch files begin with
+	raw      *table.Batch
+	active   cursors
+	written  map[*node]int64
+	out      chan *table.Batch
+	spare    chan *table.Batch
+}
+
+// sorted writes the part's rows in order of time, node and GPU.
+func (m *merger) sorted(ctx context.Context, p *part, w *shard.ParquetWriter) (map[*node]int64, error) {
+	s := &sorter{
+		m: m, part: p, src: p.table, dst: table.Timeline(p.table), scratch: w.Path() + ".scratch-",
+		raw: table.NewBatch(p.table, cursorRows), written: make(map[*node]int64),
+		out: make(chan *table.Batch, 1), spare: make(chan *table.Batch, 3),
+	}
+	if len(p.groups) == 0 {
+		return s.written, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	failed := make(chan error, 1)
+	go func() { failed <- s.encode(w, cancel) }()
+	err := s.merge(ctx)
+	close(s.out)
+	for _, c := range s.active {
+		c.stream.Close()
+	}
+	if werr := <-failed; werr != nil {
+		err = werr
+	}
+	cancel()
+	return s.written, err
+}
+
+// encode makes row groups beside the merge.
+func (s *sorter) encode(w *shard.ParquetWriter, stop func()) error {
+	enc, err := shard.NewEncoder()
+	if err != nil {
+		stop()
+		return err
+	}
+	defer enc.Release()
+	var g shard.Group
+	for b := range s.out {
+		if err == nil {
+			if err = enc.Encode(&g, b); err == nil {
+				err = w.Append(&g)
+			}
+			if err != nil {
+				stop()
+			}
+		}
+		select {
+		case s.spare <- b:
+		default:
+		}
+	}
+	return err
+}
+
+func (s *sorter) merge(ctx context.Context) error {
+	pieces := s.part.groups[0]
+	next := 0
+	b := s.batch()
+	times := table.TLTimeNS
+	for {
+		for next < len(pieces) && (len(s.active) == 0 || pieces[next].first <= s.active[0].time()) {
+			if err := s.open(&pieces[next], next); err != nil {
+				return err
+			}
+			next++
+		}
+		if len(s.active) == 0 {
+			if next < len(pieces) {
+				continue
+			}
+			return s.emit(ctx, b)
+		}
+		top := s.active[0]
+		now := top.time()
+		if b.Rows() >= sortedRows && (now != b.Ints(times)[b.Rows()-1] || b.Rows() >= shard.MaxRowGroup-cursorRows) {
+			if err := s.emit(ctx, b); err != nil {
+				return err
+			}
+			b = s.batch()
+		}
+		to := top.run(s.limit(pieces, next))
+		b.AppendRange(top.b, top.at, to)
+		s.written[top.piece.node] += int64(to - top.at)
+		top.at = to
+		if top.at == top.b.Rows() {
+			if err := s.fill(top); err != nil {
+				return err
+			}
+		}
+		if top.at == top.b.Rows() {
+			top.stream.Close()
+			heap.Pop(&s.active)
+		} else {
+			heap.Fix(&s.active, 0)
+		}
+	}
+}
+
+// limit is the time up to which the first cursor's rows come before all
+// others'.
+func (s *sorter) limit(pieces []piece, next int) int64 {
+	limit := int64(math.MaxInt64)
+	for i := 1; i < min(3, len(s.active)); i++ {
+		limit = min(limit, s.active[i].time())
+	}
+	if next < len(pieces) {
+		limit = min(limit, pieces[next].first)
+	}
+	return limit
+}
+
+// run returns where the rows before limit end; one at least is.
+func (c *cursor) run(limit int64) int {
+	t := c.b.Ints(table.TLTimeNS)
+	to := c.at + 1
+	for to < len(t) && t[to] < limit {
+		to++
+	}
+	return to
+}
+
+// open begins a piece. Those that cannot be streamed are written down in order
+// first: there may be a thousand of them at a time.
+func (s *sorter) open(p *piece, rank int) error {
+	c := &cursor{piece: p, rank: rank, b: table.NewBatch(s.dst, cursorRows), last: math.MinInt64}
+	if p.memory == nil && p.Paged() && !p.scratch {
+		stream, ok := p.node.data.Stream(p.Unit, s.src)
+		if !ok {
+			return nil
+		}
+		c.stream = stream
+		c.conv = newConverter(p.node, s.src, s.dst)
+		c.b = c.conv.out
+	} else {
+		all := table.NewBatch(s.dst, int(p.Rows))
+		if err := p.read(s.src, s.dst, all); err != nil {
+			return err
+		}
+		if all.Rows() == 0 {
+			return nil
+		}
+		all.SortByTime(table.TLTimeNS, -1)
+		var err error
+		if c.stream, err = s.writeDown(all, rank); err != nil {
+			return err
+		}
+	}
+	if err := s.fill(c); err != nil {
+		c.stream.Close()
+		return err
+	}
+	if c.at == c.b.Rows() {
+		c.stream.Close()
+		return nil
+	}
+	heap.Push(&s.active, c)
+	return nil
+}
+
+// heldRows is the number of rows up to which a piece is held in memory.
+const heldRows = 2 * cursorRows
+
+func (s *sorter) writeDown(b *table.Batch, rank int) (source, error) {
+	if b.Rows() <= heldRows {
+		return &inMemory{b: b}, nil
+	}
+	path := fmt.Sprintf("%s%d", s.scratch, rank)
+	w, err := shard.CreateParquet(path, s.dst, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Abort()
+	if err := w.Write(b); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	defer os.Remove(path)  // it lives on as long as it is open
+	if w.RowGroups() > 1 { // texts of many megabytes
+		return &inMemory{b: b}, nil
+	}
+	return shard.OpenStream(path, s.dst, 0)
+}
+
+// fill reads the cursor's next rows that are the part's.
+func (s *sorter) fill(c *cursor) error {
+	for {
+		c.at = 0
+		c.b.Reset()
+		into := c.b
+		if c.conv != nil {
+			into = s.raw
+			into.Reset()
+		}
+		if err := c.stream.Next(into, cursorRows); err != nil {
+			if c.conv != nil {
+				c.piece.node.data.Undecodable(c.piece.Unit, s.src, err)
+				return nil
+			}
+			return err
+		}
+		if into.Rows() == 0 {
+			return nil
+		}
+		if c.conv != nil {
+			c.conv.convert(into)
+		}
+		t := c.b.Ints(table.TLTimeNS)
+		for _, x := range t {
+			if x < c.last {
+				return &disorderError{c.piece}
+			}
+			c.last = x
+		}
+		from, _ := slices.BinarySearch(t, s.part.from)
+		to := len(t)
+		if s.part.to != math.MaxInt64 {
+			to, _ = slices.BinarySearch(t, s.part.to)
+		}
+		if to < len(t) {
+			c.b.Truncate(to)
+		}
+		if c.at = from; from < to {
+			return nil
+		}
+		if to < len(t) { // all that follows is later still
+			c.at = c.b.Rows()
+			return nil
+		}
+	}
+}
+
+func (s *sorter) batch() *table.Batch {
+	select {
+	case b := <-s.spare:
+		b.Reset()
+		return b
+	default:
+		return table.NewBatch(s.dst, sortedRows+cursorRows)
+	}
+}
+
+// emit passes a row group on, rows of one time in order of node and GPU.
+func (s *sorter) emit(ctx context.Context, b *table.Batch) error {
+	if b.Rows() == 0 {
+		return ctx.Err()
+	}
+	t, gpu := b.Ints(table.TLTimeNS), s.dst.Index(gpuColumn)
+	for from := 0; from < len(t); {
+		to := from + 1
+		for to < len(t) && t[to] == t[from] {
+			to++
+		}
+		if to-from > 1 {
+			b.SortTies(from, to, table.TLNode, gpu)
+		}
+		from = to
+	}
+	s.m.progress(s.part.table, int64(b.Rows()))
+	select {
+	case s.out <- b:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
