@@ -73,6 +73,11 @@ func fillDisk(t *testing.T, flags []string, kib int, grow bool) {
 		whole = len(files)
 	}
 	t.Logf("complete %t, %d rows, %d files, %d findings", r.Complete, r.Rows, whole, len(r.Findings))
+	for _, f := range r.Findings {
+		if f.Incomplete {
+			t.Logf("%s %s %s %s: %d", f.Code, f.Reason, f.Table, f.Key, f.Count)
+		}
+	}
 	if !grow && kib < 64 && r.Complete {
 		t.Errorf("it looks whole: %+v", r.Findings)
 	}

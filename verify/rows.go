@@ -21,10 +21,9 @@ var volatile = map[string]bool{"pid": true, "rank": true, "peer": true, "kind": 
 
 // mayBeNull are columns whose null means that there is nothing to say.
 var mayBeNull = map[string][]string{
-	table.Event.Name:        {"gpu", "rank", "detail"},
-	table.Absence.Name:      {"column_name", "key", "detail"},
-	table.ClockBracket.Name: {"adj_status", "adj_maxerror_ns", "adj_esterror_ns", "adj_freq", "tai_offset_s", "clocksource"},
-	table.GPUProcess.Name:   {"rank", "sm_util_pct"},
+	table.Event.Name:      {"gpu", "rank", "detail"},
+	table.Absence.Name:    {"column_name", "key", "detail"},
+	table.GPUProcess.Name: {"rank", "sm_util_pct"},
 	table.Rank.Name: {
 		"rank", "local_rank", "gpu", "gpu_source", "gpu_numa_node",
 		// No limit is set, where others have one.
@@ -112,7 +111,7 @@ func (c *check) of(b *table.Batch, r int) *node {
 // key returns the row's first key as text.
 func (c *check) key(b *table.Batch, r int) string {
 	switch {
-	case c.keyCol < 0:
+	case c.keyCol < 0 || !b.Valid(c.keyCol)[r]:
 		return ""
 	case c.tl.Columns[c.keyCol].Type == table.String:
 		return b.Strings(c.keyCol)[r]
@@ -228,7 +227,8 @@ func (c *check) duplicate(n *node, s *stream, b *table.Batch, r int, t int64) {
 func (c *check) hash(b *table.Batch, r int) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
-	if c.regular {
+	// Rows of one read of somebody else's buffer may lie at one instant.
+	if c.regular && c.t.Foreign.Column == "" {
 		for _, k := range c.t.Keys {
 			c.hashValue(&h, b, r, c.tl.Index(k))
 		}
