@@ -115,7 +115,7 @@ func (m *merger) finishedElsewhere(tmp string) bool {
 
 // writePart writes one file of the timeline below root.
 func (m *merger) writePart(ctx context.Context, root string, p *part) (result, error) {
-	fail := func(err error) (result, error) {
+	fail := func(err error) (result, error) { //nolint:unparam // it stands in a return
 		return result{}, fmt.Errorf("merging %s of %s: %w", p.table.Name, m.dir, err)
 	}
 	path := filepath.Join(root, p.name)
