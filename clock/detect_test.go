@@ -11,7 +11,7 @@ import (
 // not pass.
 func TestDetection(t *testing.T) {
 	r := newRand(t)
-	jobs := 10
+	jobs := 4
 	if *soak {
 		jobs = 200
 	}

@@ -41,6 +41,8 @@ type link struct {
 	found   []Contradiction
 	// broken is set where the link is in a loop that cannot be true.
 	broken bool
+	// idle is set where the link has narrowed no bound, or no longer may.
+	idle bool
 }
 
 // graph is the sites and the links between them.
@@ -109,6 +111,9 @@ func (g *graph) connect(a, b *nodeFacts, ks []knot) {
 		l := by[at]
 		if l == nil {
 			l = &link{a: at[0], b: at[1]}
+			if len(a.boots)+len(b.boots) == 0 { // the only one there will be
+				l.knots = make([]knot, 0, len(ks))
+			}
 			by[at] = l
 			made = append(made, l)
 		}
@@ -151,9 +156,10 @@ func (g *graph) from(l *link, i int) *edge {
 		return l.fits[way]
 	}
 	ks := l.knots
-	if way == 1 {
+	switch {
+	case way == 1:
 		ks = turn(ks)
-	} else {
+	case !l.tried[1]: // else nobody needs them as they are
 		ks = slices.Clone(ks)
 	}
 	e, found := fitKnots(ks)
@@ -164,7 +170,19 @@ func (g *graph) from(l *link, i int) *edge {
 		}
 	}
 	l.fits[way], l.tried[way] = e, true
+	if l.tried[1-way] {
+		l.knots = nil
+	}
 	return e
+}
+
+// settle keeps one of a link's fits and what it says, and drops the rest: of a
+// large run that is most of what is held.
+func (l *link) settle() {
+	l.knots, l.idle, l.tried = nil, true, [2]bool{true, true}
+	if l.fits[0] != nil {
+		l.fits[1] = nil
+	}
 }
 
 // span finds the path of least uncertainty from every site to the reference
@@ -264,6 +282,7 @@ func (g *graph) carry(from int) {
 			continue
 		}
 		s.track = fuse(g.from(s.up, i), p.track)
+		s.up.knots = nil // this way round is all that is asked for
 		s.suspect = p.suspect || len(s.up.found) > 0
 	}
 }

@@ -5,10 +5,8 @@ import "math"
 // What the estimate assumes of clocks and paths, in nanoseconds and seconds.
 // Bounds rest on none of it: a wrong guess here costs accuracy, never truth.
 const (
-	// offsetNoise and rateNoise are the random walks of a raw clock's offset
-	// and rate: 1e-4 us^2/s and 1e-5 ppm^2/s.
+	// offsetNoise is the random walk of a raw clock's offset: 1e-4 us^2/s.
 	offsetNoise = 100.0
-	rateNoise   = 10.0
 	// rateSpread is how far the rate at the beginning may be from the mean:
 	// 1 ppm.
 	rateSpread = 1000.0
@@ -22,12 +20,17 @@ const (
 	gapSpan = 1e6
 )
 
+// rateNoises are the random walks of a raw clock's rate that are tried: from
+// 1e-6 ppm^2/s, a steady oven, to 1e-1, a rate that swings by a ppm within
+// seconds. The one that explains the bursts best is taken, for each segment.
+var rateNoises = [...]float64{1, 10, 100, 1e3, 1e4, 1e5}
+
 // state is the filter's view at a knot: offset in ns, rate in ns/s, their
 // covariance.
 type state struct{ x, v, pxx, pxv, pvv float64 }
 
 // predict carries a state over dt seconds.
-func (s state) predict(dt float64) state {
+func (s state) predict(dt, rateNoise float64) state {
 	return state{
 		x: s.x + s.v*dt, v: s.v,
 		pxx: s.pxx + 2*dt*s.pxv + dt*dt*s.pvv + offsetNoise*dt + rateNoise*dt*dt*dt/3,
@@ -108,18 +111,30 @@ func (e *edge) smooth(s *segment, widths, quiet []float64) {
 	spread := min(s.known, driftLimit)*1e9 + rateSpread
 	first := state{x: ks[0].est, pxx: 1e18, pvv: spread * spread}
 	states := make([]state, len(ks))
-	for i := range ks {
-		p := first
-		if i > 0 {
-			p = states[i-1].predict(min(float64(ks[i].t-ks[i-1].t)/1e9, gapSpan))
+	forward := func(rateNoise float64) (likely float64) {
+		for i := range ks {
+			p, z, r := first, ks[i].est-line(i), noise(i)
+			if i > 0 {
+				p = states[i-1].predict(min(float64(ks[i].t-ks[i-1].t)/1e9, gapSpan), rateNoise)
+				v := p.pxx + r
+				likely -= math.Log(v) + (z-p.x)*(z-p.x)/v
+			}
+			states[i] = p.update(z, r)
 		}
-		states[i] = p.update(ks[i].est-line(i), noise(i))
+		return likely
 	}
+	rateNoise, best := rateNoises[0], math.Inf(-1)
+	for _, q := range rateNoises {
+		if l := forward(q); l > best {
+			rateNoise, best = q, l
+		}
+	}
+	forward(rateNoise)
 	back := states[len(ks)-1]
 	ks[len(ks)-1].est = back.x + line(len(ks)-1)
 	s.after = rate + back.v/1e9
 	for i := len(ks) - 2; i >= 0; i-- {
-		back = states[i].backward(back, min(float64(ks[i+1].t-ks[i].t)/1e9, gapSpan))
+		back = states[i].backward(back, min(float64(ks[i+1].t-ks[i].t)/1e9, gapSpan), rateNoise)
 		ks[i].est = back.x + line(i)
 	}
 	s.before = rate + back.v/1e9
@@ -127,8 +142,8 @@ func (e *edge) smooth(s *segment, widths, quiet []float64) {
 
 // backward returns the smoothed state before after, dt seconds later; s is the
 // filtered one. Covariances of the smoothed states are not needed.
-func (s state) backward(after state, dt float64) state {
-	p := s.predict(dt)
+func (s state) backward(after state, dt, rateNoise float64) state {
+	p := s.predict(dt, rateNoise)
 	// C = P F' Ppred^-1
 	a, b := s.pxx+dt*s.pxv, s.pxv
 	c, d := s.pxv+dt*s.pvv, s.pvv

@@ -32,15 +32,19 @@ func (g *graph) narrow() {
 	for round := range rounds {
 		changed := false
 		for _, l := range g.links {
-			if l.broken || l.vouched || g.sites[l.a].up == l || g.sites[l.b].up == l || !g.tracked(l.a) || !g.tracked(l.b) {
+			if l.idle || l.vouched || g.sites[l.a].up == l || g.sites[l.b].up == l || !g.tracked(l.a) || !g.tracked(l.b) {
 				continue
 			}
+			gained := false
 			for _, i := range [...]int{l.a, l.b} {
-				if i == g.ref || l.broken {
-					continue
+				if i != g.ref && !l.broken {
+					gained = g.narrowBy(l, i) || gained
 				}
-				changed = g.narrowBy(l, i, round == 0) || changed
 			}
+			if !gained || l.broken || round == rounds-1 {
+				l.settle()
+			}
+			changed = changed || gained
 		}
 		if !changed {
 			return
@@ -49,7 +53,7 @@ func (g *graph) narrow() {
 }
 
 // narrowBy narrows the track of one end of a link.
-func (g *graph) narrowBy(l *link, i int, report bool) bool {
+func (g *graph) narrowBy(l *link, i int) bool {
 	s := g.sites[i]
 	e := g.from(l, i)
 	if e == nil || len(l.found) > 0 {
@@ -65,9 +69,7 @@ func (g *graph) narrowBy(l *link, i int, report bool) bool {
 	t, bad := s.track.refine(c)
 	if bad != nil {
 		l.broken = true
-		if report {
-			g.loops = append(g.loops, loop{link: l, sites: g.around(l), clash: *bad, at: i})
-		}
+		g.loops = append(g.loops, loop{link: l, sites: g.around(l), clash: *bad, at: i})
 	}
 	if t != nil {
 		s.track = t
@@ -254,8 +256,8 @@ func (g *graph) solveAt(at int64, used []*link, fixes [][]fix) {
 		if !ok[l.a] || !ok[l.b] {
 			continue
 		}
-		i := l.a // in whichever direction it is fitted already
-		if !l.tried[0] || i == g.ref {
+		i := l.a // in whichever direction it is fitted
+		if l.fits[0] == nil {
 			i = l.b
 		}
 		e, j := g.from(l, i), l.other(i)

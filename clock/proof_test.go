@@ -16,13 +16,13 @@ func TestProof(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		plan    worldPlan
-		p99     float64
-		half    float64 // median half-width, 0 for no claim
+		p99     float64 // of the error, 0 for no claim
+		half    float64 // median half-width, likewise
 		perNode int
 	}{
-		{"quiet, 8 a second", worldPlan{nodes: 3, end: 1200e9, path: quietPath}, 1e3, 15e3, 4000},
+		{"quiet, 8 a second", worldPlan{nodes: 9, end: 1200e9, path: quietPath}, 1e3, 15e3, 1000},
 		{"quiet, stretched, peers", worldPlan{nodes: 6, end: 1200e9, path: quietPath, peers: 2, stretch: true}, 0, 0, 2000},
-		{"congested, 8 a second", worldPlan{nodes: 3, end: 1200e9, path: congestedPath}, 5e3, 0, 4000},
+		{"congested, 8 a second", worldPlan{nodes: 9, end: 1200e9, path: congestedPath}, 5e3, 0, 1000},
 		{"tree, peers, any path", worldPlan{nodes: 8, end: 300e9, path: randomPath, fanOut: 2, peers: 2}, 0, 0, 1000},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -118,7 +118,7 @@ func TestRestart(t *testing.T) {
 		name   string
 		origin int64
 		placed bool
-	}{{"apart", 500e9, true}, {"alike", 70e9, false}} {
+	}{{"apart", 500e9, true}, {"alike", 80e9, false}} {
 		t.Run(c.name, func(t *testing.T) {
 			ref, node := randomOscillator(r), randomOscillator(r)
 			again := node

@@ -122,14 +122,6 @@ func (s *score) take(w *world, m *Model, i int, tau float64) {
 	s.errs, s.halves = append(s.errs, d), append(s.halves, float64(bound))
 }
 
-func (s *score) add(o *score) {
-	s.checked += o.checked
-	s.broken += o.broken
-	s.unaligned += o.unaligned
-	s.worst = math.Max(s.worst, o.worst)
-	s.errs, s.halves = append(s.errs, o.errs...), append(s.halves, o.halves...)
-}
-
 // quantile sorts v.
 func quantile(v []float64, q float64) float64 {
 	if len(v) == 0 {

@@ -63,7 +63,7 @@ func TestHead(t *testing.T) {
 	}()
 	for _, conn := range []*Conn{a, b} {
 		m, err := conn.Receive()
-		for err == nil && m.Clock != nil { // as others come and go
+		for err == nil && m.Clock != nil { // whom to ask now
 			m, err = conn.Receive()
 		}
 		if err != nil || m.Stop == nil || m.Stop.Reason != "job ended" {

@@ -112,7 +112,7 @@ func TestSameToTheJob(t *testing.T) {
 		{name: "none of them", scene: `"$@" <&- >&- 2>&-; cat f`, job: []string{"sh", "-c", "ls /proc/$$/fd 2>&1 9>f >&9"}},
 		{name: "descriptors", scene: `exec 3<` + files + `/three 7<` + files + `/seven; PMI_FD=3 "$@"`,
 			job: []string{"sh", "-c", "cat <&3 <&$PMI_FD; cat <&7; ls /proc/$$/fd"}},
-		{name: "environment", job: []string{"sh", "-c", "env | grep -v ^GSWARM_X_RUN= | grep -v ^_="}, prepare: env("ODD=a=b\nc", "EMPTY=", "_X=1")},
+		{name: "environment", job: []string{"sh", "-c", "env | grep -v -e ^GSWARM_X_RUN= -e ^GSWARM_MARK= | grep -v ^_="}, prepare: env("ODD=a=b\nc", "EMPTY=", "_X=1")},
 		{name: "not found", job: []string{"gswarm-no-such-command"}, scene: `"$@" 2>/dev/null`},
 		{name: "no such path", job: []string{"./none/such"}, scene: `"$@" 2>/dev/null`},
 		{name: "not executable", job: []string{notExecutable}, scene: `"$@" 2>/dev/null`},

@@ -103,7 +103,8 @@ func (w *wrap) openHead() (*head, error) {
 	}
 	key := control.NewKey()
 	h := &head{w: w, run: w.run(), end0: make(chan struct{}), done: make(chan struct{})}
-	h.run.ID = string(w.abs) + " " + w.here.String() + " " + w.begin.UTC().Format(time.RFC3339Nano)
+	w.runID = string(w.abs) + " " + w.here.String() + " " + w.begin.UTC().Format(time.RFC3339Nano)
+	h.run.ID = w.runID
 	h.run.Reference = &rundir.Reference{Node: control.HeadName, Anchor: clock.AnchorOf(bracket)}
 	if err := h.listen(key, source); err != nil {
 		if w.opts.Strict {

@@ -93,6 +93,12 @@ func (w *wrap) rankDir() error {
 	// The agent may be in another working directory; the user reads the
 	// short form.
 	w.abs = rundir.Dir(abs)
+	// All ranks of a step derive the same id; a process alone has a
+	// directory that no other run shares.
+	w.runID = string(w.abs) + " " + w.here.String()
+	if w.here.Position == Alone {
+		w.runID += " " + w.begin.UTC().Format(time.RFC3339Nano)
+	}
 	return nil
 }
 
@@ -153,12 +159,7 @@ type membership struct {
 // wait for it.
 func (w *wrap) join(pid int) *membership {
 	run := w.run()
-	// All ranks of a step derive the same id; a process alone has a
-	// directory that no other run shares.
-	run.ID = string(w.abs) + " " + w.here.String()
-	if w.here.Position == Alone {
-		run.ID += " " + w.begin.UTC().Format(time.RFC3339Nano)
-	}
+	run.ID = w.runID
 	m := &membership{
 		w: w, socket: control.SocketName(run.ID, ""), pid: pid,
 		join: control.Join{
@@ -266,7 +267,7 @@ func awaitExit(pid int, patience time.Duration) {
 	if err != nil {
 		return // it is gone, or the kernel is older than 5.3
 	}
-	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	defer unix.Close(fd)
 	deadline := time.Now().Add(patience)
 	for left := patience; left > 0; left = time.Until(deadline) {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
@@ -412,7 +413,7 @@ func startAgent(program string, cfg control.AgentConfig) error {
 func agentEnv(env []string) []string {
 	kept := make([]string, 0, len(env)+1)
 	for _, kv := range env {
-		if strings.HasPrefix(kv, runVar+"=") || strings.HasPrefix(kv, "LD_PRELOAD=") || strings.HasPrefix(kv, "LD_BIND_NOW=") {
+		if strings.HasPrefix(kv, runVar+"=") || strings.HasPrefix(kv, control.MarkVar+"=") || strings.HasPrefix(kv, "LD_PRELOAD=") || strings.HasPrefix(kv, "LD_BIND_NOW=") {
 			continue
 		}
 		kept = append(kept, kv)

@@ -120,6 +120,7 @@ type wrap struct {
 	begin time.Time
 	dir   rundir.Dir // as the user is told it
 	abs   rundir.Dir // as agents in other working directories need it
+	runID string     // tells this run from every other; "" where none is recorded
 
 	mu    sync.Mutex
 	notes []string
@@ -253,8 +254,19 @@ func (w *wrap) agentConfig(run rundir.Run) control.AgentConfig {
 	}
 }
 
-// jobEnv is the job's environment: wrap's own, and the mark that a wrap inside
-// it sees.
+// jobEnv is the job's environment: wrap's own, what a wrap inside it sees, and
+// where the job's processes may send marks. What an outer job had of these is
+// left out: of two variables of one name the first would count.
 func (w *wrap) jobEnv() []string {
-	return append(append([]string(nil), w.p.Env...), runVar+"="+w.p.job()+":"+string(w.abs))
+	env := make([]string, 0, len(w.p.Env)+2)
+	for _, kv := range w.p.Env {
+		if !strings.HasPrefix(kv, runVar+"=") && !strings.HasPrefix(kv, control.MarkVar+"=") {
+			env = append(env, kv)
+		}
+	}
+	env = append(env, runVar+"="+w.p.job()+":"+string(w.abs))
+	if w.runID != "" {
+		env = append(env, control.MarkVar+"="+control.MarkName(w.runID))
+	}
+	return env
 }

@@ -221,7 +221,7 @@ func (m *merger) readRun() error {
 			m.miss(RunCut, "", "run.yaml has no end: wrap was killed, and how the job ended is not known")
 		}
 		// A head that was killed could not remove its key.
-		os.Remove(m.dir.HeadFile()) // it is hardly ever there, and opens nothing
+		os.Remove(m.dir.HeadFile())
 	}
 	return nil
 }

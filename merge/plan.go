@@ -98,7 +98,7 @@ func (m *merger) pieces(t *table.Table) []piece {
 		for _, u := range n.data.Units(t) {
 			all = append(all, m.place(t, piece{Unit: u, node: n}))
 		}
-		if t == table.Absence && n.lost != nil {
+		if t == table.Absence && n.lost != nil && n.lost.Rows() > 0 {
 			times := n.lost.Ints(table.ColT)
 			u := shard.Unit{Rows: int64(n.lost.Rows()), TMin: clock.NodeTime(slices.Min(times)), TMax: clock.NodeTime(slices.Max(times))}
 			all = append(all, m.place(t, piece{Unit: u, node: n, memory: n.lost}))

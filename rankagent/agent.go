@@ -23,6 +23,9 @@ type Opened struct {
 	Sources []Source
 	// Describe puts what the group knows into meta.yaml; may be nil.
 	Describe func(*rundir.NodeMeta)
+	// Update is Describe for what grows during the run: it is called
+	// whenever meta.yaml is written; may be nil.
+	Update func(*rundir.NodeMeta)
 	// Close is called once after all sources were closed; may be nil.
 	Close func() error
 }
@@ -46,6 +49,9 @@ type Setup struct {
 	GPUs []int
 	// JobAlive reports whether processes of the job are left on the node.
 	JobAlive func() bool
+	// RankOf returns the rank of a process of the job, -1 where it has none;
+	// may be nil.
+	RankOf func(pid int) int
 	// Machine tells this node from others, BootID its present life.
 	Machine, BootID, Host string
 	// Listening is called when the agent can be joined: from then on it has
@@ -86,6 +92,7 @@ type agent struct {
 	mu      sync.Mutex
 	runners []*runner
 	closers []func() error
+	updates []func(*rundir.NodeMeta)
 	meta    rundir.NodeMeta
 	note    string // what the user ought to know at the end
 
@@ -182,6 +189,7 @@ func (a *agent) sample(ctx context.Context, term <-chan os.Signal) error {
 	defer stop()
 	base := timebase{clock: a.clock, offset: a.cluster.offset}
 	a.pause = newPause(ctx)
+	marks := a.listenMarks()
 	a.startSources(ctx, base)
 	a.cluster.start(ctx)
 	if !a.attached() {
@@ -192,6 +200,7 @@ func (a *agent) sample(ctx context.Context, term <-chan os.Signal) error {
 
 	stop()
 	a.stopSources()
+	marks.end()
 	a.cluster.endBurst()
 	end := a.clock.Now()
 	a.watch(end)
@@ -249,6 +258,7 @@ func (a *agent) loop(ctx context.Context, base timebase, term <-chan os.Signal) 
 		if now-extend >= clock.NodeTime(extendEvery) {
 			extend = now
 			a.c.extendAbsences(now)
+			a.saveMeta()
 		}
 		a.w.flush(answer, dying)
 		if t := a.tileOf(base); t != tile {
@@ -288,6 +298,9 @@ func (a *agent) startSources(ctx context.Context, base timebase) {
 			if opened.Describe != nil {
 				opened.Describe(&a.meta)
 			}
+			if opened.Update != nil {
+				a.updates = append(a.updates, opened.Update)
+			}
 			if opened.Close != nil {
 				a.closers = append(a.closers, opened.Close)
 			}
@@ -302,9 +315,7 @@ func (a *agent) startSources(ctx context.Context, base timebase) {
 	go func() {
 		opening.Wait()
 		a.bracket()
-		if err := a.writeMeta(); err != nil {
-			a.c.event(a.clock.Now(), "meta_error", -1, -1, map[string]string{"error": err.Error()})
-		}
+		a.saveMeta()
 		close(a.ready)
 	}()
 }
@@ -405,7 +416,17 @@ func (a *agent) writeMeta() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.meta.Ranks = a.members.ranks()
+	for _, update := range a.updates {
+		update(&a.meta)
+	}
 	return rundir.WriteNodeMeta(a.cfg.Dir, a.node, &a.meta)
+}
+
+// saveMeta writes meta.yaml during the run; a failure is data.
+func (a *agent) saveMeta() {
+	if err := a.writeMeta(); err != nil {
+		a.c.event(a.clock.Now(), "meta_error", -1, -1, map[string]string{"error": err.Error()})
+	}
 }
 
 func (a *agent) realtime() time.Time {

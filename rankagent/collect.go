@@ -105,13 +105,6 @@ func (c *collector) droppedRows() int64 {
 	return n
 }
 
-// lose counts rows that nobody will write.
-func (c *collector) lose(n int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.dropped += n
-}
-
 // event records a happening at once.
 func (c *collector) event(at clock.NodeTime, kind string, gpu, rank int, detail any) {
 	c.mu.Lock()

@@ -123,20 +123,32 @@ func watch(t *testing.T, dir string) func() int {
 
 // openFiles returns how many files below dir were open at most.
 func openFiles(dir string, stop chan struct{}) (most int) {
+	look := func() map[string]string {
+		open := map[string]string{}
+		entries, _ := os.ReadDir("/proc/self/fd")
+		for _, e := range entries {
+			to, err := os.Readlink("/proc/self/fd/" + e.Name())
+			if err == nil && strings.HasPrefix(to, dir+"/") && filepath.Dir(to) != dir+"/nodes" {
+				open[e.Name()] = to
+			}
+		}
+		return open
+	}
+	before := look()
 	for {
 		select {
 		case <-stop:
 			return most
 		default:
 		}
-		n := 0
-		entries, _ := os.ReadDir("/proc/self/fd")
-		for _, e := range entries {
-			to, err := os.Readlink("/proc/self/fd/" + e.Name())
-			if err == nil && strings.HasPrefix(to, dir+"/") && filepath.Dir(to) != dir+"/nodes" {
+		// A look takes time, in which one file may be closed and another
+		// opened. What two looks in a row have seen was open in between.
+		now, n := look(), 0
+		for fd, to := range now {
+			if before[fd] == to {
 				n++
 			}
 		}
-		most = max(most, n)
+		most, before = max(most, n), now
 	}
 }

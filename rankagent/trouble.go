@@ -89,7 +89,7 @@ func (w *writer) leave(now clock.NodeTime) {
 		}
 	}
 	w.c.event(now, "spool_lost", -1, -1, map[string]any{"spool": w.number, "rows": rows})
-	s.Close() //nolint:errcheck // nobody will read it
+	s.Close()
 	w.spool, w.broken, w.createAt = nil, true, 0
 	w.number++
 }

@@ -365,3 +365,41 @@ func TestFullToTheEnd(t *testing.T) {
 		t.Errorf("%d rows, ended %t, %d dropped", k.gpu.Rows(), k.ended, w.rowsDropped())
 	}
 }
+
+// TestNoSync is a filesystem that has no fsync: that is no trouble.
+func TestNoSync(t *testing.T) {
+	for _, errno := range []error{syscall.EINVAL, syscall.ENOTSUP} {
+		w := newTroubled(t)
+		w.disk.sync = errno
+		w.ticks(10)
+		w.clk.now.Add(int64(time.Minute))
+		w.flushed()
+		if err := w.end("done", nothing); err != nil {
+			t.Error(err)
+		}
+		if k := w.kept(); int64(k.gpu.Rows()) != w.rows || !k.ended || k.events != "" {
+			t.Errorf("%s: %d of %d rows, events %s", errno, k.gpu.Rows(), w.rows, k.events)
+		}
+	}
+}
+
+// TestFailingSync is a disk that takes rows and cannot keep them: that is said,
+// and the rows that the page cache has are not given up.
+func TestFailingSync(t *testing.T) {
+	w := newTroubled(t)
+	w.disk.sync = syscall.EIO
+	w.ticks(10)
+	w.clk.now.Add(int64(time.Minute))
+	w.flushed()
+	w.disk.sync = nil
+	w.clk.now.Add(int64(time.Minute))
+	w.flushed()
+	w.flushed()
+	if err := w.end("done", nothing); err != nil {
+		t.Error(err)
+	}
+	k := w.kept()
+	if int64(k.gpu.Rows()) != w.rows || !strings.Contains(k.events, "input/output error") || !strings.Contains(k.events, "spool_recovered") {
+		t.Errorf("%d of %d rows, events %s", k.gpu.Rows(), w.rows, k.events)
+	}
+}

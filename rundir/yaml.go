@@ -118,6 +118,9 @@ type NodeMeta struct {
 	Facts any               `yaml:"facts,omitempty"`
 	Env   map[string]string `yaml:"environment,omitempty"`
 	Ranks []Rank            `yaml:"ranks,omitempty"`
+	// Processes are the ranks' processes as they were found on the node,
+	// whoever started them.
+	Processes any `yaml:"rank_processes,omitempty"`
 	// End is how the node's agent ended, absent while it runs and for ever
 	// if it was killed.
 	End *NodeEnd `yaml:"end,omitempty"`

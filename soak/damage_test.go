@@ -183,23 +183,23 @@ func TestLeftovers(t *testing.T) {
 		"half-written files": {func(s *smallRun) {
 			for _, f := range []string{".meta.yaml.77.tmp", ".gpu-0.parquet.77.tmp", ".timeline.tmp-77/gpu"} {
 				path := filepath.Join(s.dir.Node("n0"), f)
-				os.MkdirAll(filepath.Dir(path), 0o700)    //nolint:errcheck // seen below
-				os.WriteFile(path, []byte("half"), 0o600) //nolint:errcheck // seen below
+				os.MkdirAll(filepath.Dir(path), 0o700)
+				os.WriteFile(path, []byte("half"), 0o600)
 			}
 		}, true},
 		"no meta.yaml":    {func(s *smallRun) { os.Remove(s.dir.MetaFile("n0")) }, true},
-		"empty meta.yaml": {func(s *smallRun) { os.WriteFile(s.dir.MetaFile("n0"), nil, 0o600) }, true},           //nolint:errcheck // seen below
-		"empty run.yaml":  {func(s *smallRun) { os.WriteFile(s.dir.RunFile(), nil, 0o600) }, false},               //nolint:errcheck // seen below
-		"zeroed run.yaml": {func(s *smallRun) { os.WriteFile(s.dir.RunFile(), make([]byte, 900), 0o600) }, false}, //nolint:errcheck // seen below
-		"empty spool":     {func(s *smallRun) { os.WriteFile(s.dir.Spool("n0", 2), nil, 0o600) }, false},          //nolint:errcheck // seen below
+		"empty meta.yaml": {func(s *smallRun) { os.WriteFile(s.dir.MetaFile("n0"), nil, 0o600) }, true},
+		"empty run.yaml":  {func(s *smallRun) { os.WriteFile(s.dir.RunFile(), nil, 0o600) }, false},
+		"zeroed run.yaml": {func(s *smallRun) { os.WriteFile(s.dir.RunFile(), make([]byte, 900), 0o600) }, false},
+		"empty spool":     {func(s *smallRun) { os.WriteFile(s.dir.Spool("n0", 2), nil, 0o600) }, false},
 		"empty shards of a spool that is there": {func(s *smallRun) {
-			os.WriteFile(filepath.Join(s.dir.Node("n0"), "gpu-1.parquet"), nil, 0o600)  //nolint:errcheck // seen below
-			os.WriteFile(filepath.Join(s.dir.Node("n0"), "host-1.parquet"), nil, 0o600) //nolint:errcheck // seen below
+			os.WriteFile(filepath.Join(s.dir.Node("n0"), "gpu-1.parquet"), nil, 0o600)
+			os.WriteFile(filepath.Join(s.dir.Node("n0"), "host-1.parquet"), nil, 0o600)
 		}, true},
 		"a shard that was renamed and never written": {func(s *smallRun) {
 			path := filepath.Join(s.dir.Node("n0"), "gpu-0.parquet")
 			st, _ := os.Stat(path)
-			os.WriteFile(path, make([]byte, st.Size()), 0o600) //nolint:errcheck // seen below
+			os.WriteFile(path, make([]byte, st.Size()), 0o600)
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

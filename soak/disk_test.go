@@ -39,7 +39,7 @@ func fillDisk(t *testing.T, flags []string, kib int, grow bool) {
 		}
 	}
 	mount(fmt.Sprintf("size=%dk", kib), 0)
-	t.Cleanup(func() { syscall.Unmount(w.cwd, syscall.MNT_DETACH) }) //nolint:errcheck // nothing is left to do about it
+	t.Cleanup(func() { syscall.Unmount(w.cwd, syscall.MNT_DETACH) })
 	begin := time.Now()
 	w.start(flags, "sleep", "4")
 	if grow {

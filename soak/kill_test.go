@@ -3,6 +3,7 @@ package soak_test
 import (
 	"errors"
 	"math/rand"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -12,26 +13,50 @@ import (
 	"github.com/gswarm/gswarm/verify"
 )
 
-// lastSecond is what a killed agent may lose: what it had not yet flushed, and
+// lossLimit is what a killed agent may lose: what it had not yet flushed, and
 // the time that a flush and a tick take on a machine that is busy with other
 // tests.
-const lastSecond = 1500 * time.Millisecond
+const lossLimit = 1500 * time.Millisecond
 
 // TestKilledAgents kills agents at random instants: the job does not notice, at
 // most the last second is lost, and all that is lost is reported.
 func TestKilledAgents(t *testing.T) {
 	flags := replay(t)
+	var sum kills
+	t.Cleanup(func() {
+		if sum.killed == 0 {
+			t.Error("no agent was killed")
+		}
+		t.Logf("%d agents killed, %d before they had a row; at most %s lost, all of it reported", sum.killed, sum.early, sum.most.Round(time.Millisecond))
+	})
 	rng := rand.New(rand.NewSource(time.Now().UnixNano()))
 	for range full(20, 1000) {
 		after := time.Duration(rng.Int63n(int64(2200 * time.Millisecond)))
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
-			killAgent(t, flags, after)
+			killAgent(t, flags, after, &sum)
 		})
 	}
 }
 
-func killAgent(t *testing.T, flags []string, after time.Duration) {
+// kills sums up.
+type kills struct {
+	mu            sync.Mutex
+	killed, early int
+	most          time.Duration
+}
+
+func (k *kills) add(early bool, lost time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.killed++
+	if early {
+		k.early++
+	}
+	k.most = max(k.most, lost)
+}
+
+func killAgent(t *testing.T, flags []string, after time.Duration, sum *kills) {
 	w := startWrap(t, flags, "sleep", "2.5")
 	time.Sleep(after)
 	var killed time.Time
@@ -47,6 +72,9 @@ func killAgent(t *testing.T, flags []string, after time.Duration) {
 	w.gone()
 	r, err := w.verify()
 	if errors.Is(err, merge.ErrNoData) || err != nil && after < time.Second {
+		if !killed.IsZero() {
+			sum.add(true, 0)
+		}
 		return // it was killed before it had anything
 	}
 	if err != nil {
@@ -74,7 +102,9 @@ func killAgent(t *testing.T, flags []string, after time.Duration) {
 			last = n.EndNS // nothing was due any more
 		}
 	}
-	if lost := killed.Sub(time.Unix(0, last)); lost > lastSecond && after > lastSecond {
+	lost := killed.Sub(time.Unix(0, last))
+	sum.add(false, lost)
+	if lost > lossLimit && after > lossLimit {
 		t.Errorf("killed after %s: %s are lost", after, lost)
 	}
 	for _, f := range r.Findings {
@@ -95,7 +125,7 @@ func TestKilledWraps(t *testing.T) {
 			if err := w.cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			w.cmd.Wait() //nolint:errcheck // it was killed
+			w.cmd.Wait()
 			w.gone()
 			r, err := w.verify()
 			if err != nil {

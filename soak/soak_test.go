@@ -86,7 +86,8 @@ func (w *wrapped) start(flags []string, job ...string) {
 func (w *wrapped) run() string { return filepath.Join(w.cwd, "run") }
 
 // agent returns the process id of the run's agent, 0 where there is none: it is
-// the agent that was started in the job's directory.
+// the agent that has a spool of the run open. One that is killed before that is
+// replaced by its wrap, and nothing is lost.
 func (w *wrapped) agent() int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -101,8 +102,11 @@ func (w *wrapped) agent() int {
 		if !strings.HasPrefix(string(line), binary+"\x00agent\x00") || strings.Contains(string(line), "detach") {
 			continue
 		}
-		if cwd, err := os.Readlink(filepath.Join("/proc", e.Name(), "cwd")); err == nil && cwd == w.cwd {
-			return pid
+		fds, _ := filepath.Glob(filepath.Join("/proc", e.Name(), "fd", "*"))
+		for _, fd := range fds {
+			if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, w.run()+"/nodes/") && strings.HasPrefix(filepath.Base(to), "spool-") {
+				return pid
+			}
 		}
 	}
 	return 0

@@ -155,7 +155,7 @@ func (t *Table) Index(name string) int {
 // caller must not change what it gets.
 func All() []*Table {
 	return []*Table{
-		GPU, GPUActivity, GPUPower, GPUCounter, GPUProcess, Host, Net, Disk,
+		GPU, GPUActivity, GPUPower, GPUCounter, GPUProcess, Host, NUMA, Net, Infiniband, Disk, Filesystem, Rank,
 		Event, Absence, ClockExchange, ClockBracket, Sampler,
 	}
 }

@@ -110,8 +110,8 @@ const (
 // Host is the node as a whole, as the kernel counts it.
 var Host = &Table{
 	Name: "host", Shape: Polled, Cadence: "1 s",
-	Doc: "CPU time by mode, memory, pressure and load of the whole node.",
-	Columns: polled(
+	Doc: "CPU time by mode, memory, pressure, load, soft interrupts and TCP of the whole node.",
+	Columns: polled(append([]Column{
 		cpuTime("cpu_user_ns", "in user mode"),
 		cpuTime("cpu_nice_ns", "in user mode at low priority"),
 		cpuTime("cpu_system_ns", "in kernel mode"),
@@ -120,12 +120,12 @@ var Host = &Table{
 		cpuTime("cpu_irq_ns", "serving interrupts"),
 		cpuTime("cpu_softirq_ns", "serving soft interrupts"),
 		cpuTime("cpu_steal_ns", "taken by the hypervisor"),
-		Column{Name: "context_switches_count", Type: Int64, Unit: "count", Window: "since boot", Source: "/proc/stat ctxt", Doc: "Context switches of all CPUs."},
-		Column{Name: "interrupts_count", Type: Int64, Unit: "count", Window: "since boot", Source: "/proc/stat intr", Doc: "Interrupts served."},
-		Column{Name: "forks_count", Type: Int64, Unit: "count", Window: "since boot", Source: "/proc/stat processes", Doc: "Processes and threads created."},
-		Column{Name: "procs_running_count", Type: Int32, Unit: "count", Window: "instant", Source: "/proc/stat procs_running", Doc: "Runnable threads."},
-		Column{Name: "procs_blocked_count", Type: Int32, Unit: "count", Window: "instant", Source: "/proc/stat procs_blocked", Doc: "Threads waiting for I/O."},
-		Column{Name: "load1", Type: Float32, Window: "1 min, exponentially weighted", Source: "/proc/loadavg", Doc: "Load average of one minute."},
+		{Name: "context_switches_count", Type: Int64, Unit: "count", Window: "since boot", Source: "/proc/stat ctxt", Doc: "Context switches of all CPUs."},
+		{Name: "interrupts_count", Type: Int64, Unit: "count", Window: "since boot", Source: "/proc/stat intr", Doc: "Interrupts served."},
+		{Name: "forks_count", Type: Int64, Unit: "count", Window: "since boot", Source: "/proc/stat processes", Doc: "Processes and threads created."},
+		{Name: "procs_running_count", Type: Int32, Unit: "count", Window: "instant", Source: "/proc/stat procs_running", Doc: "Runnable threads."},
+		{Name: "procs_blocked_count", Type: Int32, Unit: "count", Window: "instant", Source: "/proc/stat procs_blocked", Doc: "Threads waiting for I/O."},
+		{Name: "load1", Type: Float32, Window: "1 min, exponentially weighted", Source: "/proc/loadavg", Doc: "Load average of one minute."},
 		memory("mem_total_bytes", "MemTotal", "Memory that the kernel manages."),
 		memory("mem_free_bytes", "MemFree", "Memory that nothing uses."),
 		memory("mem_available_bytes", "MemAvailable", "Memory that programs could get without swapping."),
@@ -137,7 +137,7 @@ var Host = &Table{
 		pressure("psi_mem_full_ns", "memory", "full", "every task waited for memory"),
 		pressure("psi_io_some_ns", "io", "some", "some task waited for I/O"),
 		pressure("psi_io_full_ns", "io", "full", "every task waited for I/O"),
-	),
+	}, hostMore()...)...),
 }
 
 func cpuTime(name, doc string) Column {
@@ -198,12 +198,17 @@ const (
 	DiskWriteTime
 	DiskInFlight
 	DiskBusy
+	DiskQueueTime
+	DiskDiscards
+	DiskDiscardBytes
+	DiskFlushes
+	DiskFlushTime
 )
 
 // Disk is one row for each whole block device.
 var Disk = &Table{
 	Name: "disk", Shape: Polled, Cadence: "1 s",
-	Doc:  "Counters of each block device; partitions are left out.",
+	Doc:  "Counters of each block device, NVMe included; partitions are left out.",
 	Keys: []string{"device"},
 	Columns: polled(
 		Column{Name: "device", Type: String, Required: true, Source: "/proc/diskstats", Doc: "Device name."},
@@ -215,6 +220,11 @@ var Disk = &Table{
 		counter("write_time_ns", "ns", "/proc/diskstats", "Time that all writes took, added up."),
 		Column{Name: "in_flight_count", Type: Int32, Unit: "count", Window: "instant", Source: "/proc/diskstats", Doc: "Requests under way."},
 		counter("busy_ns", "ns", "/proc/diskstats", "Time in which at least one request was under way."),
+		counter("queue_time_ns", "ns", "/proc/diskstats", "Time that all requests took together: its growth over time is the length of the queue."),
+		counter("discards_count", "count", "/proc/diskstats", "Discards completed."),
+		counter("discard_bytes", "bytes", "/proc/diskstats", "Bytes discarded."),
+		counter("flushes_count", "count", "/proc/diskstats", "Flushes of the device's cache completed."),
+		counter("flush_time_ns", "ns", "/proc/diskstats", "Time that all flushes took, added up."),
 	),
 }
 

@@ -25,12 +25,17 @@ var mayBeNull = map[string][]string{
 	table.Absence.Name:      {"column_name", "key", "detail"},
 	table.ClockBracket.Name: {"adj_status", "adj_maxerror_ns", "adj_esterror_ns", "adj_freq", "tai_offset_s", "clocksource"},
 	table.GPUProcess.Name:   {"rank", "sm_util_pct"},
-	table.Sampler.Name:      {"agent_cpu_ns", "agent_rss_bytes", "spool_bytes", "dropped_rows_count"},
+	table.Rank.Name: {
+		"rank", "local_rank", "gpu", "gpu_source", "gpu_numa_node",
+		// No limit is set, where others have one.
+		"cgroup_periods_count", "cgroup_throttled_count", "cgroup_throttled_ns", "cgroup_mem_limit_bytes",
+	},
+	table.Sampler.Name: {"agent_cpu_ns", "agent_rss_bytes", "spool_bytes", "dropped_rows_count"},
 }
 
 // mixed are tables whose rows are of several kinds, each with columns of its
 // own: a null there says nothing by itself.
-var mixed = map[string]bool{table.GPUCounter.Name: true}
+var mixed = map[string]bool{table.GPUCounter.Name: true, table.Rank.Name: true}
 
 // check is the passage over one table.
 type check struct {

@@ -37,6 +37,8 @@ type madeUp struct {
 	// killed nodes end after twenty seconds, without an end mark.
 	killed int
 	size   int
+	// versions are those of the nodes' agents.
+	versions []string
 }
 
 const seconds = 30
@@ -85,7 +87,11 @@ func (m madeUp) node(t testing.TB, i int) {
 			must(t, s.Append(b))
 		}
 	}
-	put(event(base, "agent_start", -1, "{}"))
+	version := "v1.0"
+	if m.versions != nil {
+		version = m.versions[i]
+	}
+	put(event(base, "agent_start", -1, fmt.Sprintf(`{"version":%q}`, version)))
 	put(event(base+1, "source_start", -1, `{"source":"gpu","interval_ns":100000000,"tables":["gpu"]}`))
 	size := max(m.size, 2)
 	put(event(base+2, "rank_start", i, fmt.Sprintf(`{"size":%d}`, size)))

@@ -125,7 +125,7 @@ func (s *socket) receive(buf []byte, deadline time.Time) (n int, from unix.Socka
 		}
 		n, err := unix.Ppoll(fds[:], limit, nil)
 		switch {
-		case err == unix.EINTR: // the runtime's own signals
+		case errors.Is(err, unix.EINTR): // the runtime's own signals
 			continue
 		case err != nil:
 			return 0, nil, 0, os.NewSyscallError("ppoll", err)
@@ -144,7 +144,7 @@ func (s *socket) receive(buf []byte, deadline time.Time) (n int, from unix.Socka
 			}
 		}
 		n, kernel, from, err := s.stamps.recv(s.fd, buf)
-		if err == unix.EAGAIN || err == unix.EINTR {
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
 			continue
 		}
 		return n, from, kernel, os.NewSyscallError("recvmsg", err)
@@ -159,7 +159,7 @@ func (s *socket) send(b []byte, to unix.Sockaddr) (uint32, error) {
 		if err == nil {
 			return s.stamps.sent(), nil
 		}
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			return 0, os.NewSyscallError("sendto", err)
 		}
 	}

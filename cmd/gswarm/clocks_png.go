@@ -92,7 +92,7 @@ func drawNode(stray, bound *plot.Plot, name string, ps []merge.Point, zero int64
 	}
 	r, g, b, _ := c.RGBA()
 	area.Color = color.NRGBA{R: uint8(r >> 8), G: uint8(g >> 8), B: uint8(b >> 8), A: 40}
-	area.LineStyle.Width = 0
+	area.Width = 0
 	est, err := plotter.NewLine(mid)
 	if err != nil {
 		return err

@@ -120,7 +120,7 @@ wrap ends as the wrapped command ends.`,
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
 	root.SetVersionTemplate("gswarm {{.Version}}\n")
-	root.AddCommand(a.wrapCommand(), a.agentCommand(), a.mergeCommand(), a.infoCommand(),
+	root.AddCommand(a.wrapCommand(), a.agentCommand(), a.mergeCommand(), a.infoCommand(), a.markCommand(),
 		a.verifyCommand(), a.exportCommand(), a.clocksCommand())
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"gopkg.in/yaml.v3"
+
+	"github.com/gswarm/gswarm/control"
 )
 
 // settingsFile is read from the working directory where --config names none.
@@ -56,7 +58,7 @@ func (s *settings) load(f *pflag.FlagSet, file string, env []string) (notes []st
 	for _, kv := range env {
 		name, value, _ := strings.Cut(kv, "=")
 		key, ours := strings.CutPrefix(name, "GSWARM_")
-		if !ours || strings.HasPrefix(key, "X_") {
+		if !ours || strings.HasPrefix(key, "X_") || name == control.MarkVar {
 			continue
 		}
 		flag := strings.ToLower(strings.ReplaceAll(key, "_", "-"))

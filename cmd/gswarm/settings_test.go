@@ -48,7 +48,7 @@ func TestSettings(t *testing.T) {
 		{name: "empty variable", file: "interval: 50ms\n", env: []string{"GSWARM_INTERVAL="}, want: func(s *settings) bool { return s.Interval == 50*time.Millisecond }},
 		{name: "wrong variable of two words", env: []string{"GSWARM_GPU_PROCESS_UTIL=perhaps"}, err: "GSWARM_GPU_PROCESS_UTIL: "},
 		{name: "unknown variable", env: []string{"GSWARM_INTERVALL=1s", "GSWARM_TOKEN=hunter2", "NOTGSWARM_X=1"}, notes: "the variable GSWARM_INTERVALL is none of gswarm's settings; the variable GSWARM_TOKEN is none of gswarm's settings"},
-		{name: "internal variables", env: []string{"GSWARM_X_RUN=1", "GSWARM_X_AGENT=1"}},
+		{name: "internal variables", env: []string{"GSWARM_X_RUN=1", "GSWARM_X_AGENT=1", "GSWARM_MARK=gswarm/0/x"}},
 		{name: "hidden flag as variable", env: []string{"GSWARM_CONFIG=c", "GSWARM_HELP=1"}, notes: "the variable GSWARM_CONFIG is none of gswarm's settings; the variable GSWARM_HELP is none of gswarm's settings"},
 		{name: "too fast", flags: []string{"--interval=1ms"}, err: "the least is 10ms"},
 		{name: "too slow", env: []string{"GSWARM_INTERVAL=1h"}, err: "the most is 1m"},

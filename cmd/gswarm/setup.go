@@ -30,10 +30,14 @@ func (a *app) agentSetup(cfg control.AgentConfig) rankagent.Setup {
 			cfg.Node = rundir.CleanName(a.host)
 		}
 	}
+	ranks, ranksErr := rank.Open(rank.Options{
+		UID: os.Geteuid(), Job: rank.Variable{Name: cfg.JobVar[0], Value: cfg.JobVar[1]},
+		Run: string(cfg.Dir), Alone: cfg.Run.Scheduler.Position == string(launcher.Alone),
+	})
 	s := rankagent.Setup{
 		Config: cfg, Version: version, Clock: source, Host: a.host,
 		Machine: machineID(), BootID: bootID(), GPUs: launcher.VisibleGPUs(cfg.GPUNodes),
-		Listening: func() {},
+		Listening: func() {}, RankOf: ranks.RankOf,
 		JobAlive: func() bool {
 			if cfg.JobVar[0] == "" {
 				return false
@@ -42,9 +46,9 @@ func (a *app) agentSetup(cfg control.AgentConfig) rankagent.Setup {
 			return err != nil || len(pids) > 0
 		},
 	}
-	s.Openers = append(s.Openers, gpuOpener(cfg, source))
+	s.Openers = append(s.Openers, gpuOpener(cfg, source, ranks.RankOf))
 	if cfg.Part == "" { // the node's first sampler has read the host already
-		s.Openers = append(s.Openers, hostOpener(a.env))
+		s.Openers = append(s.Openers, hostOpener(a.env), rankOpener(ranks, ranksErr))
 	}
 	return s
 }
@@ -64,7 +68,19 @@ func hostOpener(env []string) rankagent.Opener {
 	}}
 }
 
-func gpuOpener(cfg control.AgentConfig, source clock.Source) rankagent.Opener {
+func rankOpener(t *rank.Tracker, err error) rankagent.Opener {
+	return rankagent.Opener{Name: "rank", Open: func(rankagent.Out) (rankagent.Opened, error) {
+		if err != nil {
+			return rankagent.Opened{}, err
+		}
+		return rankagent.Opened{
+			Sources: t.Sources(),
+			Update:  func(m *rundir.NodeMeta) { m.Processes = t.Ranks() },
+		}, nil
+	}}
+}
+
+func gpuOpener(cfg control.AgentConfig, source clock.Source, rankOf func(pid int) int) rankagent.Opener {
 	return rankagent.Opener{Name: "gpu", Open: func(rankagent.Out) (rankagent.Opened, error) {
 		chosen, err := chooseGPUs(cfg.GPU.Which, os.Getenv)
 		var d *gpu.Driver
@@ -72,7 +88,7 @@ func gpuOpener(cfg control.AgentConfig, source clock.Source) rankagent.Opener {
 			d, err = gpu.Open(gpu.Options{
 				LibraryPath: cfg.NVML, Clock: source, Interval: cfg.Interval,
 				Budget: cfg.GPU.Budget, ProcessUtil: cfg.GPU.ProcessUtil, Select: chosen,
-				RankOf: func(pid int) int { return rank.Of("/proc", pid, cfg.JobVar) },
+				RankOf: rankOf,
 			})
 		}
 		if err != nil {

@@ -19,10 +19,11 @@ const (
 	// before the next window would fall under minWindow, and divides a
 	// second, so that windows of all nodes begin together.
 	activityInterval = 125 * time.Millisecond
-	// A window longer than this many intervals (and a second at least) is
-	// given up and a new one begun: it would smear over a gap, and the
-	// counters below may wrap.
-	maxWindows = 4
+	// A window longer than this many intervals, and than longestWindow, is
+	// given up and a new one begun: it would smear over a gap. Samples that
+	// the budget has thinned still make windows without a gap between them.
+	maxWindows    = 4
+	longestWindow = 3 * time.Second
 )
 
 // activity reads the gpu_activity table of one GPU: each sample ends a window
@@ -47,7 +48,7 @@ func newActivity(dev *device) *activity {
 		gpm:       newGPM(dev),
 		get:       newCall(callSample, interval, dev.costs[callSample]),
 		eval:      newCall(callMetrics, interval, dev.costs[callMetrics]),
-		maxWindow: clock.NodeTime(max(maxWindows*interval, time.Second)),
+		maxWindow: clock.NodeTime(max(maxWindows*interval, longestWindow)),
 	}
 }
 

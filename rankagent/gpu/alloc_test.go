@@ -101,6 +101,31 @@ func TestAllocs(t *testing.T) {
 				t.Errorf("GPM allocates %v, go-nvml alone %v", ours, bare)
 			}
 			_ = a.Close()
+
+			n := newCounters(d.devices[0])
+			_ = n.Read(out)
+			bare = testing.AllocsPerRun(200, func() {
+				for i := range n.items {
+					_ = n.items[i].read(n.reader, h)
+				}
+			})
+			ours = testing.AllocsPerRun(200, func() { _ = n.Read(out) })
+			t.Logf("counters: %v allocations, of which go-nvml %v", ours, bare)
+			if ours > bare {
+				t.Errorf("counters allocate %v, go-nvml alone %v", ours, bare)
+			}
+
+			p := newPower(d.devices[0])
+			_ = p.Read(out)
+			bare = testing.AllocsPerRun(50, func() {
+				_, _ = d.clock.Bracket()
+				_, _, _ = h.GetSamples(nvml.TOTAL_POWER_SAMPLES, uint64(p.last))
+			})
+			ours = testing.AllocsPerRun(50, func() { _ = p.Read(out) })
+			t.Logf("power: %v allocations, of which go-nvml and the clocks %v", ours, bare)
+			if ours > bare {
+				t.Errorf("power allocates %v, go-nvml alone %v", ours, bare)
+			}
 		})
 	}
 }

@@ -129,7 +129,7 @@ func (h *Host) readDisk(out rankagent.Out) {
 	for len(text) > 0 {
 		l, rest, whole := line(text)
 		text = rest
-		var v [diskFields]value
+		var v [allDiskFields]value
 		name, ok := parseDiskLine(l, &v)
 		if !whole || !ok {
 			clean = false
@@ -165,6 +165,11 @@ func (h *Host) readDisk(out rankagent.Out) {
 			column{table.DiskWriteTime, v[7].times(nsPerMilli)},
 			column{table.DiskInFlight, v[8]},
 			column{table.DiskBusy, v[9].times(nsPerMilli)},
+			column{table.DiskQueueTime, v[10].times(nsPerMilli)},
+			column{table.DiskDiscards, v[11]},
+			column{table.DiskDiscardBytes, v[13].times(sectorBytes)},
+			column{table.DiskFlushes, v[15]},
+			column{table.DiskFlushTime, v[16].times(nsPerMilli)},
 		)
 	}
 	h.blocks.end(out, table.Disk, clean)

@@ -1,6 +1,7 @@
 // Package host reads what the kernel counts of the node as a whole: CPU time,
-// memory, pressure, load, network interfaces and block devices for the tables
-// host, net and disk, and the node's constant facts for meta.yaml.
+// memory, pressure, load, network interfaces, RDMA ports, block devices and
+// network filesystems for the tables host, numa, net, infiniband, disk and
+// filesystem, and the node's constant facts for meta.yaml.
 //
 // It reads files below /proc, /sys and /etc and nothing else: it starts no
 // program, needs no privilege, and changes nothing. Counters are handed on as
@@ -53,12 +54,19 @@ const interval = time.Second
 // Host is the node's kernel files, open for reading.
 type Host struct {
 	fs      procfs.FS
+	page    int64
 	stat    file
 	meminfo file
 	netdev  file
 	disks   file
+	snmp    file
+	netstat file
+	vmstat  file
 
 	nets, blocks devices
+	nodes        []memoryNode
+	fabric       *fabric
+	mounts       *mounts
 }
 
 // Open prepares the sources of the node. It fails only where there is no /proc
@@ -72,16 +80,25 @@ func Open(opts Options) (*Host, error) {
 	at := func(name string) file { return file{path: filepath.Join(opts.ProcRoot, name)} }
 	return &Host{
 		fs:      fs,
+		page:    int64(os.Getpagesize()),
 		stat:    at("stat"),
 		meminfo: at("meminfo"),
 		netdev:  at("net/dev"),
 		disks:   at("diskstats"),
+		snmp:    at("net/snmp"),
+		netstat: at("net/netstat"),
+		vmstat:  at("vmstat"),
+		nodes:   memoryNodes(opts.SysRoot),
+		fabric:  &fabric{root: filepath.Join(opts.SysRoot, "class/infiniband")},
+		mounts:  &mounts{fs: fs, procRoot: opts.ProcRoot, sysRoot: opts.SysRoot},
 	}, nil
 }
 
-// Sources returns the node's one source. The three tables have one cadence and
-// together take less than a millisecond, so they share a goroutine.
-func (h *Host) Sources() []rankagent.Source { return []rankagent.Source{h} }
+// Sources returns the node's sources. The tables host, numa, net and disk have
+// one cadence and together take a millisecond, so they share a goroutine. A
+// port's counters are asked of the adapter's firmware and those of a filesystem
+// of its driver; either may hang, and the others must not wait for it.
+func (h *Host) Sources() []rankagent.Source { return []rankagent.Source{h, h.fabric, h.mounts} }
 
 // Name implements rankagent.Source.
 func (h *Host) Name() string { return "host" }
@@ -96,6 +113,7 @@ func (h *Host) Close() error { return nil }
 // columns or tables, never of the source as a whole.
 func (h *Host) Read(out rankagent.Out) error {
 	h.readHost(out)
+	h.readNodes(out)
 	h.readNet(out)
 	h.readDisk(out)
 	return nil
@@ -125,6 +143,8 @@ func (h *Host) readHost(out rankagent.Out) {
 	cpu, cpuErr := h.fs.PSIStatsForResource("cpu")
 	mem, psiMemErr := h.fs.PSIStatsForResource("memory")
 	io, ioErr := h.fs.PSIStatsForResource("io")
+	t, snmpErr, netstatErr := h.readTCP()
+	v, vmErr := h.readVM()
 	end := out.Now()
 
 	row := out.Batch(table.Host).Append()
@@ -143,6 +163,32 @@ func (h *Host) readHost(out rankagent.Out) {
 		column{table.HostForks, s.forks},
 		column{table.HostProcsRunning, s.running},
 		column{table.HostProcsBlocked, s.blocked},
+		column{table.HostSoftIRQs, s.soft[0]},
+		column{table.HostSoftIRQTimer, s.soft[2]},
+		column{table.HostSoftIRQNetTx, s.soft[3]},
+		column{table.HostSoftIRQNetRx, s.soft[4]},
+		column{table.HostSoftIRQBlock, s.soft[5]},
+		column{table.HostSoftIRQSched, s.soft[8]},
+	)
+	set(out, table.Host, row, "", snmpErr,
+		column{table.HostTCPInSegs, t.in},
+		column{table.HostTCPOutSegs, t.out},
+		column{table.HostTCPRetransSegs, t.retrans},
+		column{table.HostTCPInErrors, t.errors},
+	)
+	set(out, table.Host, row, "", netstatErr,
+		column{table.HostTCPTimeouts, t.timeouts},
+		column{table.HostTCPLostRetrans, t.lost},
+		column{table.HostTCPSynRetrans, t.syn},
+		column{table.HostTCPListenDrops, t.drops},
+	)
+	set(out, table.Host, row, "", vmErr,
+		column{table.HostFaultsMajor, v.majorFaults},
+		column{table.HostSwapIn, v.swapIn.times(h.page)},
+		column{table.HostSwapOut, v.swapOut.times(h.page)},
+		column{table.HostReclaimDirect, v.direct},
+		column{table.HostNUMAMigrated, v.migrated},
+		column{table.HostOOMKills, v.kills},
 	)
 	set(out, table.Host, row, "", memErr,
 		column{table.HostMemTotal, m.total},

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -81,7 +82,7 @@ func (o *fakeOut) reset() {
 // dump writes rows and absences as text.
 func (o *fakeOut) dump() string {
 	var s strings.Builder
-	for _, t := range []*table.Table{table.Host, table.Net, table.Disk} {
+	for _, t := range []*table.Table{table.Host, table.NUMA, table.Net, table.Infiniband, table.Disk, table.Filesystem} {
 		b := o.Batch(t)
 		for row := range b.Rows() {
 			fmt.Fprintf(&s, "%s\n", t.Name)
@@ -151,7 +152,7 @@ func treeOptions(root string) Options {
 }
 
 func TestTrees(t *testing.T) {
-	for _, name := range []string{"modern", "nopsi", "garbage"} {
+	for _, name := range []string{"modern", "nopsi", "garbage", "fabric"} {
 		t.Run(name, func(t *testing.T) {
 			opts := treeOptions(filepath.Join("testdata", name))
 			h, err := Open(opts)
@@ -219,7 +220,7 @@ func TestComeAndGo(t *testing.T) {
 	at := func(name string) string { return filepath.Join(proc, name) }
 	const heading = "Inter-| Receive\n face |bytes\n"
 	netLine := func(name string) string { return name + ":" + strings.Repeat(" 1", netFields) + "\n" }
-	diskLine := func(name string) string { return "8 0 " + name + strings.Repeat(" 1", diskFields) + "\n" }
+	diskLine := func(name string) string { return "8 0 " + name + strings.Repeat(" 1", allDiskFields) + "\n" }
 	h, err := Open(Options{ProcRoot: proc})
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +233,7 @@ func TestComeAndGo(t *testing.T) {
 		read(t, h, out)
 		var got []string
 		for _, l := range out.log {
-			if !strings.Contains(l, "host.") {
+			if strings.Contains(l, " net.") || strings.Contains(l, " disk.") {
 				got = append(got, l)
 			}
 		}
@@ -327,18 +328,38 @@ func FuzzRead(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, p := range append(paths, more...) {
+	still, err := filepath.Glob("testdata/*/proc/fs/lustre/llite/*/stats")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, p := range slices.Concat(paths, more, still) {
 		if b, err := os.ReadFile(p); err == nil {
 			f.Add(b)
 		}
 	}
 	proc := f.TempDir()
-	files := []string{"stat", "meminfo", "loadavg", "net/dev", "diskstats", "pressure/cpu", "pressure/memory", "pressure/io"}
+	write(f, filepath.Join(proc, "4242/mountinfo"), "40 25 0:40 / /n rw - nfs4 s:/n rw\n41 25 0:41 / /work rw - lustre 1@tcp:/work rw\n")
+	if err := os.Symlink("4242", filepath.Join(proc, "self")); err != nil {
+		f.Fatal(err)
+	}
+	sys := f.TempDir()
+	write(f, filepath.Join(sys, "class/infiniband/mlx5_0/ports/1/state"), "4: ACTIVE\n")
+	files := []string{
+		"stat", "meminfo", "loadavg", "net/dev", "diskstats", "pressure/cpu", "pressure/memory", "pressure/io",
+		"net/snmp", "net/netstat", "vmstat", "4242/mountstats", "fs/lustre/llite/work-ff/stats",
+	}
+	sysFiles := []string{
+		"devices/system/node/node0/meminfo", "devices/system/node/node0/numastat",
+		"class/infiniband/mlx5_0/ports/1/counters/port_rcv_data", "class/infiniband/mlx5_0/ports/1/rate",
+	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for _, name := range files {
 			write(t, filepath.Join(proc, name), string(text))
 		}
-		h, err := Open(Options{ProcRoot: proc})
+		for _, name := range sysFiles {
+			write(t, filepath.Join(sys, name), string(text))
+		}
+		h, err := Open(Options{ProcRoot: proc, SysRoot: sys})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -347,9 +368,8 @@ func FuzzRead(f *testing.F) {
 		for tbl, b := range out.batches {
 			keys := map[string]bool{}
 			for row := range b.Rows() {
-				key := ""
-				if len(tbl.Keys) > 0 {
-					key = b.Strings(2)[row]
+				key := keyOf(b, row)
+				if key != "" {
 					if keys[key] {
 						t.Errorf("%s has two rows of %q", tbl.Name, key)
 					}
@@ -369,6 +389,19 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// keyOf returns a row's key as the absence table has it.
+func keyOf(b *table.Batch, row int) string {
+	var parts []string
+	for _, k := range b.Table.Keys {
+		if c := b.Table.Index(k); b.Table.Columns[c].Type == table.String {
+			parts = append(parts, b.Strings(c)[row])
+		} else {
+			parts = append(parts, strconv.FormatInt(b.Ints(c)[row], 10))
+		}
+	}
+	return strings.Join(parts, "/")
 }
 
 func TestReason(t *testing.T) {

@@ -23,6 +23,9 @@ type stat struct {
 	cpu [8]value
 
 	switches, interrupts, forks, running, blocked value
+	// soft is the number of soft interrupts: all, then HI, TIMER, NET_TX,
+	// NET_RX, BLOCK, IRQ_POLL, TASKLET, SCHED.
+	soft [9]value
 }
 
 func parseStat(text []byte) (s stat) {
@@ -40,6 +43,9 @@ func parseStat(text []byte) (s stat) {
 		switch string(key) {
 		case "cpu":
 			numbers(l, s.cpu[:])
+			continue
+		case "softirq":
+			numbers(l, s.soft[:])
 			continue
 		case "intr": // the sum comes first, then thousands of numbers
 			v = &s.interrupts
@@ -134,18 +140,21 @@ func parseNetLine(l []byte, vals *[netFields]value) (name []byte, ok bool) {
 }
 
 // diskFields is the number of counters that every kernel since 2.6 has on a
-// line of /proc/diskstats; newer ones add discards and flushes.
-const diskFields = 11
+// line of /proc/diskstats; newer ones add four of discards and two of flushes.
+const (
+	diskFields    = 11
+	allDiskFields = diskFields + 4 + 2
+)
 
 // parseDiskLine reads one device's line: major, minor, name, counters.
-func parseDiskLine(l []byte, vals *[diskFields]value) (name []byte, ok bool) {
+func parseDiskLine(l []byte, vals *[allDiskFields]value) (name []byte, ok bool) {
 	major, l := field(l)
 	minor, l := field(l)
 	name, l = field(l)
 	if !number(major).ok() || !number(minor).ok() || !validName(name) {
 		return nil, false
 	}
-	return name, numbers(l, vals[:]) == diskFields
+	return name, numbers(l, vals[:]) >= diskFields
 }
 
 // validName reports whether a device's name can be a key: columns of type
