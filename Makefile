@@ -34,7 +34,8 @@ demo: build ## build gswarm and run it on a small job, whatever the machine has;
 .PHONY: test
 test: ## unit tests, race detector on; no root, under three minutes
 	$(GO) vet ./...
-	$(GO) test -race -timeout 10m ./...
+	$(GO) test -race -timeout 15m ./...
+	$(GO) test -timeout 10m ./shard
 
 .PHONY: readers
 readers: build ## open a timeline with DuckDB, pandas, PyArrow and Polars

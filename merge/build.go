@@ -115,12 +115,10 @@ func (m *merger) finishedElsewhere(tmp string) bool {
 
 // writePart writes one file of the timeline below root.
 func (m *merger) writePart(ctx context.Context, root string, p *part) (result, error) {
-	fail := func(err error) (result, error) {
-		return result{}, fmt.Errorf("merging %s of %s: %w", p.table.Name, m.dir, err)
-	}
+	fail := func(err error) error { return fmt.Errorf("merging %s of %s: %w", p.table.Name, m.dir, err) }
 	path := filepath.Join(root, p.name)
 	if err := os.MkdirAll(filepath.Dir(path), rundir.DirMode); err != nil {
-		return fail(err)
+		return result{}, fail(err)
 	}
 	seen := make(map[*node]shard.Seen)
 	for _, n := range m.nodes {
@@ -128,12 +126,12 @@ func (m *merger) writePart(ctx context.Context, root string, p *part) (result, e
 	}
 	w, written, err := m.writeRows(ctx, path, p)
 	if err != nil {
-		return fail(err)
+		return result{}, fail(err)
 	}
 	defer w.Abort()
 	rows := w.Rows()
 	if err := w.Close(); err != nil {
-		return fail(err)
+		return result{}, fail(err)
 	}
 	size, sum := w.Sum()
 	r := result{

@@ -66,7 +66,7 @@ func (e *disorderError) Error() string {
 // source gives a piece's rows, a few at a time; none are left where it appends
 // none.
 type source interface {
-	Next(b *table.Batch, n int) error
+	Next(b, sub *table.Batch, n int) error
 	Close()
 }
 
@@ -77,7 +77,7 @@ type inMemory struct {
 }
 
 // Next implements source.
-func (s *inMemory) Next(b *table.Batch, n int) error {
+func (s *inMemory) Next(b, _ *table.Batch, n int) error {
 	to := min(s.at+n, s.b.Rows())
 	b.AppendRange(s.b, s.at, to)
 	s.at = to
@@ -92,10 +92,13 @@ type cursor struct {
 	piece  *piece
 	rank   int
 	stream source
-	conv   *converter // nil where the stream has the timeline's form
-	b      *table.Batch
-	at     int
-	last   int64
+	// conv corrects what is read beside the rows; nil where the stream has
+	// the timeline's form. names are the columns that come of it.
+	conv  *converter
+	names []string
+	b     *table.Batch
+	at    int
+	last  int64
 }
 
 // time is that of the cursor's row.
@@ -128,19 +131,23 @@ type sorter struct {
 	part     *part
 	src, dst *table.Table
 	scratch  string // what the names of scratch files begin with
-	raw      *table.Batch
+	beside   *table.Batch
 	active   cursors
-	written  map[*node]int64
-	out      chan *table.Batch
-	spare    chan *table.Batch
+	// from and rows are the rows that come next in the output and have not
+	// been copied yet.
+	from    []*table.Batch
+	rows    []int32
+	written map[*node]int64
+	out     chan *table.Batch
+	spare   chan *table.Batch
 }
 
 // sorted writes the part's rows in order of time, node and GPU.
 func (m *merger) sorted(ctx context.Context, p *part, w *shard.ParquetWriter) (map[*node]int64, error) {
 	s := &sorter{
 		m: m, part: p, src: p.table, dst: table.Timeline(p.table), scratch: w.Path() + ".scratch-",
-		raw: table.NewBatch(p.table, cursorRows), written: make(map[*node]int64),
-		out: make(chan *table.Batch, 1), spare: make(chan *table.Batch, 3),
+		written: make(map[*node]int64),
+		out:     make(chan *table.Batch, 1), spare: make(chan *table.Batch, 3),
 	}
 	if len(p.groups) == 0 {
 		return s.written, nil
@@ -189,8 +196,7 @@ func (s *sorter) encode(w *shard.ParquetWriter, stop func()) error {
 func (s *sorter) merge(ctx context.Context) error {
 	pieces := s.part.groups[0]
 	next := 0
-	b := s.batch()
-	times := table.TLTimeNS
+	b, last := s.batch(), int64(math.MinInt64)
 	for {
 		for next < len(pieces) && (len(s.active) == 0 || pieces[next].first <= s.active[0].time()) {
 			if err := s.open(&pieces[next], next); err != nil {
@@ -202,21 +208,27 @@ func (s *sorter) merge(ctx context.Context) error {
 			if next < len(pieces) {
 				continue
 			}
+			s.gather(b)
 			return s.emit(ctx, b)
 		}
 		top := s.active[0]
 		now := top.time()
-		if b.Rows() >= sortedRows && (now != b.Ints(times)[b.Rows()-1] || b.Rows() >= shard.MaxRowGroup-cursorRows) {
+		if n := b.Rows() + len(s.rows); n >= sortedRows && (now != last || n >= shard.MaxRowGroup-cursorRows) {
+			s.gather(b)
 			if err := s.emit(ctx, b); err != nil {
 				return err
 			}
 			b = s.batch()
 		}
 		to := top.run(s.limit(pieces, next))
-		b.AppendRange(top.b, top.at, to)
+		last = top.b.Ints(table.TLTimeNS)[to-1]
+		for r := top.at; r < to; r++ {
+			s.from, s.rows = append(s.from, top.b), append(s.rows, int32(r))
+		}
 		s.written[top.piece.node] += int64(to - top.at)
 		top.at = to
 		if top.at == top.b.Rows() {
+			s.gather(b) // the cursor's rows give way to the next ones
 			if err := s.fill(top); err != nil {
 				return err
 			}
@@ -228,6 +240,13 @@ func (s *sorter) merge(ctx context.Context) error {
 			heap.Fix(&s.active, 0)
 		}
 	}
+}
+
+// gather copies the rows that come next.
+func (s *sorter) gather(b *table.Batch) {
+	b.Gather(s.from, s.rows)
+	clear(s.from)
+	s.from, s.rows = s.from[:0], s.rows[:0]
 }
 
 // limit is the time up to which the first cursor's rows come before all
@@ -258,13 +277,13 @@ func (c *cursor) run(limit int64) int {
 func (s *sorter) open(p *piece, rank int) error {
 	c := &cursor{piece: p, rank: rank, b: table.NewBatch(s.dst, cursorRows), last: math.MinInt64}
 	if p.memory == nil && p.Paged() && !p.scratch {
-		stream, ok := p.node.data.Stream(p.Unit, s.src)
+		sub, names := corrected(p.node, s.src)
+		stream, ok := p.node.data.Stream(p.Unit, s.src, s.dst, names, sub)
 		if !ok {
 			return nil
 		}
-		c.stream = stream
-		c.conv = newConverter(p.node, s.src, s.dst)
-		c.b = c.conv.out
+		c.stream, c.names = stream, names
+		c.conv = newConverter(p.node, sub, table.Timeline(sub))
 	} else {
 		all := table.NewBatch(s.dst, int(p.Rows))
 		if err := p.read(s.src, s.dst, all); err != nil {
@@ -322,23 +341,30 @@ func (s *sorter) fill(c *cursor) error {
 	for {
 		c.at = 0
 		c.b.Reset()
-		into := c.b
+		var beside *table.Batch
 		if c.conv != nil {
-			into = s.raw
-			into.Reset()
+			if s.beside == nil || len(s.beside.Table.Columns) != len(c.conv.src.Columns) {
+				s.beside = table.NewBatch(c.conv.src, cursorRows)
+			}
+			beside = s.beside
+			beside.Reset()
 		}
-		if err := c.stream.Next(into, cursorRows); err != nil {
+		if err := c.stream.Next(c.b, beside, cursorRows); err != nil {
+			c.b.Reset()
 			if c.conv != nil {
 				c.piece.node.data.Undecodable(c.piece.Unit, s.src, err)
 				return nil
 			}
 			return err
 		}
-		if into.Rows() == 0 {
+		if c.b.Rows() == 0 {
 			return nil
 		}
 		if c.conv != nil {
-			c.conv.convert(into)
+			own := c.conv.convert(beside)
+			for _, name := range c.names {
+				c.b.CopyColumn(s.dst.Index(name), own, own.Table.Index(name))
+			}
 		}
 		t := c.b.Ints(table.TLTimeNS)
 		for _, x := range t {

@@ -15,7 +15,6 @@ type worker struct {
 	enc   *shard.Encoder
 	raw   shard.RawGroup
 	times *table.Batch // the columns of a row group that are corrected
-	all   *table.Batch // rows that are encoded again
 }
 
 // job is a row group under way.

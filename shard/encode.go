@@ -127,7 +127,7 @@ func (e *Encoder) Splice(g *Group, t *table.Table, src *RawGroup, own *table.Bat
 	places := make([]place, len(t.Columns))
 	for i, col := range t.Columns {
 		p := &places[i]
-		d := columnData{}
+		var d columnData
 		if slices.Contains(names, col.Name) {
 			d = dataOf(own, own.Table.Index(col.Name))
 		} else if c, ok := src.chunk(col); ok {

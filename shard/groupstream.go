@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/gswarm/gswarm/table"
 )
@@ -14,8 +15,8 @@ import (
 // column, so that very many can be read side by side.
 type GroupStream struct {
 	f      *os.File
-	table  *table.Table
 	reader groupReader
+	beside groupReader // of columns that are read into a batch of their own
 	left   int
 	buf    []byte // the compressed page, all columns in turn
 }
@@ -24,15 +25,16 @@ type GroupStream struct {
 // one page for each column.
 func (u *Unit) Paged() bool { return u.Whole && u.shard != nil && u.shard.groups[u.group].summed }
 
-// Stream opens a unit that is paged. Its bytes are verified first. Ok is false
-// where they cannot be had, which is counted among the losses.
-func (nd *Node) Stream(u Unit, t *table.Table) (s *GroupStream, ok bool) {
-	s, err := u.shard.stream(t, u.group)
+// Stream opens a unit of table src that is paged: as rows of t, but for the
+// named columns, and beside them as rows of sub. Its bytes are verified first. Ok
+// is false where they cannot be had, which is counted among the losses.
+func (nd *Node) Stream(u Unit, src, t *table.Table, but []string, sub *table.Table) (s *GroupStream, ok bool) {
+	s, err := u.shard.stream(t, but, sub, u.group)
 	if err != nil {
-		nd.unreadable(u, t, err)
+		nd.unreadable(u, src, err)
 		return nil, false
 	}
-	nd.noteExtra(filepath.Base(u.shard.path), u.shard.extraOf(t))
+	nd.noteExtra(filepath.Base(u.shard.path), u.shard.extraOf(src))
 	return s, true
 }
 
@@ -45,10 +47,10 @@ func OpenStream(path string, t *table.Table, i int) (*GroupStream, error) {
 	if i >= len(p.groups) {
 		return nil, fmt.Errorf("%s has %d row groups", path, len(p.groups))
 	}
-	return p.stream(t, i)
+	return p.stream(t, nil, nil, i)
 }
 
-func (p *parquetFile) stream(t *table.Table, i int) (s *GroupStream, err error) {
+func (p *parquetFile) stream(t *table.Table, but []string, sub *table.Table, i int) (s *GroupStream, err error) {
 	f, err := p.open()
 	if err != nil {
 		return nil, err
@@ -70,17 +72,34 @@ func (p *parquetFile) stream(t *table.Table, i int) (s *GroupStream, err error) 
 	if err := p.chunks(f, i, &chunks); err != nil {
 		return nil, err
 	}
-	s = &GroupStream{f: f, table: t, left: int(rg.rows), reader: groupReader{columns: make([]*columnReader, len(t.Columns))}}
-	for c, col := range t.Columns {
-		at, ok, err := p.schema.find(col)
-		if err != nil {
+	s = &GroupStream{f: f, left: int(rg.rows)}
+	if s.reader, err = s.readers(p, t, but, chunks, rg.rows); err != nil {
+		return nil, &CorruptError{Path: p.path, Err: err}
+	}
+	if sub != nil {
+		if s.beside, err = s.readers(p, sub, nil, chunks, rg.rows); err != nil {
 			return nil, &CorruptError{Path: p.path, Err: err}
-		}
-		if ok {
-			s.reader.columns[c] = s.column(col, p.schema.columns[at], chunks[at], rg.rows)
 		}
 	}
 	return s, nil
+}
+
+// readers returns readers of a table's columns, but for the named ones.
+func (s *GroupStream) readers(p *parquetFile, t *table.Table, but []string, chunks []chunk, rows int64) (groupReader, error) {
+	g := groupReader{columns: make([]*columnReader, len(t.Columns))}
+	for c, col := range t.Columns {
+		if slices.Contains(but, col.Name) {
+			continue
+		}
+		at, ok, err := p.schema.find(col)
+		if err != nil {
+			return g, err
+		}
+		if ok {
+			g.columns[c] = s.column(col, p.schema.columns[at], chunks[at], rows)
+		}
+	}
+	return g, nil
 }
 
 // column returns a reader that fetches its pages from the file.
@@ -124,15 +143,19 @@ func (s *GroupStream) fetch(at, n int64) ([]byte, error) {
 	return b, nil
 }
 
-// Next appends the next rows to b, at most n of them. None are left where it
-// appends none.
-func (s *GroupStream) Next(b *table.Batch, n int) error {
+// Next appends the next rows to b, at most n of them, and what is read beside
+// them to sub. None are left where it appends none.
+func (s *GroupStream) Next(b, sub *table.Batch, n int) error {
 	n = min(n, s.left)
 	if n == 0 {
 		return nil
 	}
 	s.left -= n
-	if err := s.reader.next(b, n); err != nil {
+	err := s.reader.next(b, n)
+	if err == nil && sub != nil {
+		err = s.beside.next(sub, n)
+	}
+	if err != nil {
 		return fmt.Errorf("reading %s: %w", s.f.Name(), err)
 	}
 	return nil

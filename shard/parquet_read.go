@@ -217,15 +217,15 @@ type RawGroup struct {
 }
 
 // Rows returns the number of rows.
-func (g *RawGroup) Rows() int { return g.rows }
+func (raw *RawGroup) Rows() int { return raw.rows }
 
 // chunk returns the chunk that can be copied for a column.
-func (g *RawGroup) chunk(col table.Column) (chunk, bool) {
-	i, ok := g.schema.index[col.Name]
+func (raw *RawGroup) chunk(col table.Column) (chunk, bool) {
+	i, ok := raw.schema.index[col.Name]
 	if !ok {
 		return chunk{}, false
 	}
-	return g.chunks[i], true
+	return raw.chunks[i], true
 }
 
 // fits says whether the file's columns can be copied as those of t's.

@@ -131,6 +131,43 @@ func (b *Batch) AppendRange(o *Batch, from, to int) {
 	b.rows += to - from
 }
 
+// Gather adds, for each i, row rows[i] of from[i], all of which must be of the
+// same table. It goes column by column, which for rows from many batches is much
+// faster than adding them one by one.
+func (b *Batch) Gather(from []*Batch, rows []int32) {
+	for i := range b.cols {
+		c := &b.cols[i]
+		for k, o := range from {
+			c.valid = append(c.valid, o.cols[i].valid[rows[k]])
+		}
+		switch b.Table.Columns[i].Type {
+		case String:
+			for k, o := range from {
+				c.strings = append(c.strings, o.cols[i].strings[rows[k]])
+			}
+		case Float32, Float64:
+			for k, o := range from {
+				c.floats = append(c.floats, o.cols[i].floats[rows[k]])
+			}
+		default:
+			for k, o := range from {
+				c.ints = append(c.ints, o.cols[i].ints[rows[k]])
+			}
+		}
+	}
+	b.rows += len(from)
+}
+
+// CopyColumn copies a column of o, which has as many rows, to a column of the
+// same type.
+func (b *Batch) CopyColumn(col int, o *Batch, from int) {
+	c, s := &b.cols[col], &o.cols[from]
+	copy(c.valid, s.valid)
+	copy(c.ints, s.ints)
+	copy(c.floats, s.floats)
+	copy(c.strings, s.strings)
+}
+
 // Ints returns the values of an integer or timestamp column.
 func (b *Batch) Ints(col int) []int64 { return b.cols[col].ints }
 

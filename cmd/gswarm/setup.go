@@ -30,8 +30,10 @@ func (a *app) agentSetup(cfg control.AgentConfig) rankagent.Setup {
 			cfg.Node = rundir.CleanName(a.host)
 		}
 	}
+	seen := &gpuLookup{}
 	ranks, ranksErr := rank.Open(rank.Options{
-		UID: os.Geteuid(), Job: rank.Variable{Name: cfg.JobVar[0], Value: cfg.JobVar[1]},
+		GPUs: func() rank.GPUs { return seen },
+		UID:  os.Geteuid(), Job: rank.Variable{Name: cfg.JobVar[0], Value: cfg.JobVar[1]},
 		Run: string(cfg.Dir), Alone: cfg.Run.Scheduler.Position == string(launcher.Alone),
 	})
 	s := rankagent.Setup{
@@ -46,7 +48,7 @@ func (a *app) agentSetup(cfg control.AgentConfig) rankagent.Setup {
 			return err != nil || len(pids) > 0
 		},
 	}
-	s.Openers = append(s.Openers, gpuOpener(cfg, source, ranks.RankOf))
+	s.Openers = append(s.Openers, gpuOpener(cfg, source, ranks.RankOf, seen))
 	if cfg.Part == "" { // the node's first sampler has read the host already
 		s.Openers = append(s.Openers, hostOpener(a.env), rankOpener(ranks, ranksErr))
 	}
@@ -80,7 +82,7 @@ func rankOpener(t *rank.Tracker, err error) rankagent.Opener {
 	}}
 }
 
-func gpuOpener(cfg control.AgentConfig, source clock.Source, rankOf func(pid int) int) rankagent.Opener {
+func gpuOpener(cfg control.AgentConfig, source clock.Source, rankOf func(pid int) int, seen *gpuLookup) rankagent.Opener {
 	return rankagent.Opener{Name: "gpu", Open: func(rankagent.Out) (rankagent.Opened, error) {
 		chosen, err := chooseGPUs(cfg.GPU.Which, os.Getenv)
 		var d *gpu.Driver
@@ -88,7 +90,7 @@ func gpuOpener(cfg control.AgentConfig, source clock.Source, rankOf func(pid int
 			d, err = gpu.Open(gpu.Options{
 				LibraryPath: cfg.NVML, Clock: source, Interval: cfg.Interval,
 				Budget: cfg.GPU.Budget, ProcessUtil: cfg.GPU.ProcessUtil, Select: chosen,
-				RankOf: rankOf,
+				RankOf: rankOf, Holders: seen.held,
 			})
 		}
 		if err != nil {
@@ -102,6 +104,7 @@ func gpuOpener(cfg control.AgentConfig, source clock.Source, rankOf func(pid int
 				},
 			}, nil
 		}
+		seen.set(d.Devices())
 		return rankagent.Opened{
 			Sources: d.Sources(),
 			Describe: func(m *rundir.NodeMeta) {

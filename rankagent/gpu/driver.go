@@ -35,8 +35,9 @@ type Driver struct {
 	selected []bool
 	infos    []Info
 	plan     []CallCost
-	// rankOf and processUtil are as in Options.
+	// rankOf, holders and processUtil are as in Options.
 	rankOf      func(pid int) int
+	holders     func(gpu int, pids []int)
 	processUtil bool
 	gate        gate
 }

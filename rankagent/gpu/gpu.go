@@ -46,6 +46,9 @@ type Options struct {
 	// RankOf returns the rank of a process, -1 where it is none of the job's;
 	// nil where nobody knows.
 	RankOf func(pid int) int
+	// Holders is told which processes hold a GPU whenever the driver was
+	// asked, from any goroutine; may be nil.
+	Holders func(gpu int, pids []int)
 	// Timeout is how long Open waits for nvmlInit and again for the GPUs;
 	// 0 means 30 s, since without persistence mode the driver starts each
 	// GPU at the first call.

@@ -39,7 +39,7 @@ func Open(opts Options) (*Driver, error) {
 		has:      has,
 		clock:    opts.Clock,
 		interval: opts.Interval,
-		rankOf:   opts.RankOf, processUtil: opts.ProcessUtil,
+		rankOf:   opts.RankOf, holders: opts.Holders, processUtil: opts.ProcessUtil,
 	}
 	count, err := d.init(opts.Timeout)
 	if err != nil {

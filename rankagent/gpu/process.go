@@ -111,7 +111,20 @@ func (s *processes) Read(out rankagent.Out) error {
 	}
 	s.gone(out, begin, end)
 	s.read = true
+	s.tell()
 	return nil
+}
+
+// tell says who holds the GPU to whom it concerns.
+func (s *processes) tell() {
+	if s.dev.driver.holders == nil {
+		return
+	}
+	pids := make([]int, 0, len(s.known))
+	for pid := range s.known {
+		pids = append(pids, pid)
+	}
+	s.dev.driver.holders(s.dev.index, pids)
 }
 
 // holds appends the row of one process.

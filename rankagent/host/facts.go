@@ -35,6 +35,7 @@ type Facts struct {
 	NUMA        []NUMANode        `yaml:"numa,omitempty"`
 	Clocksource Clocksource       `yaml:"clocksource"`
 	Cgroup      Cgroup            `yaml:"cgroup"`
+	Tuning      Tuning            `yaml:"tuning"`
 	Environment map[string]string `yaml:"environment,omitempty"`
 	Missing     []Missing         `yaml:"missing,omitempty"`
 }
@@ -89,6 +90,7 @@ func NodeFacts(opts Options) Facts {
 	r.memory()
 	r.clocksource()
 	f.Cgroup = r.cgroup()
+	r.tuning()
 	f.Environment = environment(r.opts.Environ)
 	return *f
 }

@@ -131,9 +131,12 @@ func settle(p, parent *process, alone bool) {
 	case isElastic(p.argv) && p.id.Launcher != "torchrun":
 		p.role, p.rank, p.local = RoleTorchrun, -1, -1
 	case isLauncher(p.argv, p.comm):
+		// A shell stands for its rank. A launcher's daemon has only the
+		// rank that another launcher gave it.
 		p.role = RoleLauncher
-		// What it leads to has the rank; mpirun itself, in the batch
-		// script's environment, has none.
+		if name, _ := program(p.argv); startsRanks(name) {
+			p.rank, p.local = -1, -1
+		}
 	case p.id.Known():
 		if parent != nil && parent.role == RoleTorchrun && !inner {
 			// A helper of torchrun's own, with the environment that
@@ -153,10 +156,17 @@ func settle(p, parent *process, alone bool) {
 // ranks say who they are, so a process that does not is none.
 func led(p *process) bool {
 	for ; p != nil && p.role == RoleLauncher; p = p.parent {
-		if name, _ := program(p.argv); strings.HasPrefix(name, "mpi") || strings.HasPrefix(name, "hydra") ||
-			name == "orterun" || name == "prterun" || name == "orted" || name == "prted" || name == "srun" || name == "flux" {
+		if name, _ := program(p.argv); startsRanks(name) {
 			return true
 		}
 	}
 	return false
 }
+
+// startsRanks reports whether a program is an MPI launcher or a daemon of one,
+// which gives ranks to what it starts.
+func startsRanks(name string) bool {
+	return strings.HasPrefix(name, "mpi") || strings.HasPrefix(name, "hydra") || slices.Contains(rankStarters, name)
+}
+
+var rankStarters = strings.Fields("srun orterun prterun prte prted orted pmi_proxy flux flux-shell palsd jsrun jsmd aprun pbsdsh")
