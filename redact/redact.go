@@ -59,11 +59,18 @@ func Args(args []string) []string {
 		default:
 			out[i] = arg(a)
 		}
-		name, flag := strings.CutPrefix(a, "-")
-		secret = flag && !strings.ContainsAny(name, "= \t\n") && Secret(name)
+		// What an argument has become may say more of the next than what it
+		// was: a secret in it may have hidden that it is a flag's name.
+		secret = announces(a) || announces(out[i])
 		login = a == "login"
 	}
 	return out
+}
+
+// announces says whether the argument behind a is the value of a secret's flag.
+func announces(a string) bool {
+	name, flag := strings.CutPrefix(a, "-")
+	return flag && !strings.ContainsAny(name, "= \t\n") && Secret(name)
 }
 
 // Env returns the value of an environment variable with secrets in it replaced,
