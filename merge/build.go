@@ -135,7 +135,7 @@ func (m *merger) writePart(ctx context.Context, root string, p *part) (result, e
 	}
 	size, sum := w.Sum()
 	r := result{
-		File: FileMeta{Name: p.name, Table: p.table.Name, Rows: rows, Bytes: size, SHA256: sum},
+		File: FileMeta{Name: p.name, Table: p.table.Name, Rows: rows, Bytes: size, CRC32C: sum},
 		Rows: make(map[string]int64), Losses: make(map[string][]shard.Loss), Notes: make(map[string][]string),
 	}
 	for n, rows := range written {

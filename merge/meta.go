@@ -59,11 +59,12 @@ type NodeMeta struct {
 
 // FileMeta is one file of the timeline.
 type FileMeta struct {
-	Name   string `yaml:"name" json:"name"`
-	Table  string `yaml:"table" json:"table"`
-	Rows   int64  `yaml:"rows" json:"rows"`
-	Bytes  int64  `yaml:"bytes" json:"bytes"`
-	SHA256 string `yaml:"sha256" json:"sha256"`
+	Name  string `yaml:"name" json:"name"`
+	Table string `yaml:"table" json:"table"`
+	Rows  int64  `yaml:"rows" json:"rows"`
+	Bytes int64  `yaml:"bytes" json:"bytes"`
+	// CRC32C is that of all its bytes, in hexadecimal digits.
+	CRC32C string `yaml:"crc32c" json:"crc32c"`
 }
 
 func (m *merger) meta(files []FileMeta) Meta {

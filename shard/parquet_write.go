@@ -3,13 +3,10 @@ package shard
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"hash/crc32"
 	"math"
 	"math/rand/v2"
@@ -62,16 +59,12 @@ type sink struct {
 	w   *bufio.Writer
 	n   int64
 	crc uint32
-	sha hash.Hash
 }
 
 func (s *sink) Write(p []byte) (int, error) {
 	n, err := s.w.Write(p)
 	s.n += int64(n)
 	s.crc = crc32.Update(s.crc, castagnoli, p[:n])
-	if s.sha != nil {
-		s.sha.Write(p[:n])
-	}
 	return n, err
 }
 
@@ -105,7 +98,7 @@ func createParquet(path, tmp string, t *table.Table, kv map[string]string) (*Par
 		w.enc.Release()
 		return nil, fmt.Errorf("creating %s: %w", path, err)
 	}
-	w.out = &sink{w: bufio.NewWriterSize(w.f, 64<<10), sha: sha256.New()}
+	w.out = &sink{w: bufio.NewWriterSize(w.f, 64<<10)}
 	_, _ = w.out.Write(parquetMagic) // a buffered writer keeps its error
 	return w, nil
 }
@@ -260,9 +253,10 @@ func (w *ParquetWriter) Close() (err error) {
 	return nil
 }
 
-// Sum returns the length and the SHA-256 of the file once it is closed.
+// Sum returns the length of the file and the CRC32C of all its bytes once it is
+// closed.
 func (w *ParquetWriter) Sum() (int64, string) {
-	return w.out.n, hex.EncodeToString(w.out.sha.Sum(nil))
+	return w.out.n, fmt.Sprintf("%08x", w.out.crc)
 }
 
 // Abort removes what was written. After Close it does nothing.

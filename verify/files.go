@@ -2,10 +2,9 @@ package verify
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
@@ -36,9 +35,9 @@ func (v *verifier) timelineFiles(ctx context.Context) error {
 			file.Code, file.Detail = FileMissing, "the merge wrote it and it is gone: merge again"
 		case err != nil:
 			file.Code, file.Detail = FileUnread, cause(err)
-		case n != f.Bytes || sum != f.SHA256:
+		case n != f.Bytes || sum != f.CRC32C:
 			file.Code = FileChanged
-			file.Detail = fmt.Sprintf("it has %d bytes of SHA-256 %.12s…, the merge wrote %d of %.12s…: merge again", n, sum, f.Bytes, f.SHA256)
+			file.Detail = fmt.Sprintf("it has %d bytes of CRC32C %s, the merge wrote %d of %s: merge again", n, sum, f.Bytes, f.CRC32C)
 		default:
 			if t := table.ByName(f.Table); t != nil {
 				v.report.Bytes += n
@@ -74,9 +73,9 @@ func digest(path string) (int64, string, error) {
 		return 0, "", err
 	}
 	defer f.Close()
-	h := sha256.New()
+	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	n, err := io.Copy(h, f)
-	return n, hex.EncodeToString(h.Sum(nil)), err
+	return n, fmt.Sprintf("%08x", h.Sum32()), err
 }
 
 // cause is an error without the path in it.
