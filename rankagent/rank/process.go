@@ -1,6 +1,7 @@
 package rank
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"slices"
@@ -47,8 +48,9 @@ type process struct {
 	maskText string
 	maskNode string
 
-	files [numFiles]int // descriptors; closed, or none
-	gaps  map[int]bool  // columns that are absent for this process
+	files   [numFiles]int // descriptors; closed, or none
+	threads threads
+	gaps    map[int]bool // columns that are absent for this process
 }
 
 // The files that are read of each process in every reading.
@@ -126,12 +128,19 @@ func (t *Tracker) forget(p *process) {
 	for f := range p.files {
 		t.shut(p, f)
 	}
-	p.env, p.argv, p.cgroup = "", nil, nil
+	t.restThreads(p)
+	p.env, p.argv, p.cgroup, p.threads = "", nil, nil, threads{}
 }
 
 // many is the number of processes from which on the dearest file is read of
 // every rank in each reading, and of the others in turn.
 const many, turns = 128, 5
+
+// inTurn are the columns that come from it and from the threads' own files.
+var inTurn = []int{
+	table.RankVoluntary, table.RankInvoluntary, table.RankMigrations,
+	table.RankThreadsRunDelay, table.RankThreadsVoluntary, table.RankThreadsInvoluntary,
+}
 
 // readProcess appends a process's row. It returns false for one that has none:
 // gswarm's own, and one that has just ended.
@@ -169,7 +178,14 @@ func (t *Tracker) readProcess(out rankagent.Out, p *process) bool {
 	if turn {
 		sw, swErr = t.switchesOf(p)
 	}
-	for _, err := range []error{delayErr, ioErr, swErr} {
+	var sum counts
+	var sumErr error
+	if turn {
+		if sumErr = cmp.Or(delayErr, swErr); sumErr == nil || t.never(table.RankRunDelay) && swErr == nil {
+			sum, sumErr = t.sumThreads(p, counts{delay, sw.voluntary, sw.involuntary}, s.threads)
+		}
+	}
+	for _, err := range []error{delayErr, ioErr, swErr, sumErr} {
 		if errors.Is(err, syscall.ESRCH) {
 			return false // it ended meanwhile
 		}
@@ -190,8 +206,9 @@ func (t *Tracker) readProcess(out rankagent.Out, p *process) bool {
 		r.set(table.RankVoluntary, sw.voluntary, swErr)
 		r.set(table.RankInvoluntary, sw.involuntary, swErr)
 		r.set(table.RankMigrations, sw.migrations, swErr)
+		r.threadSums(sum, sumErr)
 	} else {
-		for _, c := range []int{table.RankVoluntary, table.RankInvoluntary, table.RankMigrations} {
+		for _, c := range inTurn {
 			out.Absent(table.Rank, table.Rank.Columns[c].Name, "", rankagent.NotSampled, "processes other than ranks are read in turn, one in "+strconv.Itoa(turns))
 		}
 	}

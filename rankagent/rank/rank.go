@@ -104,6 +104,8 @@ type Tracker struct {
 	foreign   map[int]stranger
 	scan      scanner
 	buf       []byte
+	tasks     []entry // of the process that is being read
+	shares    shares
 	mask      [128]uint64 // 8192 CPUs
 	open      int         // files kept open
 	maxOpen   int
@@ -161,7 +163,7 @@ func (t *Tracker) lookAround() {
 		never(rankagent.NotSupported, "kernel.task_delayacct is off", table.RankIODelay)
 	}
 	if _, err := os.Stat(at("self/schedstat")); err != nil {
-		never(rankagent.NotSupported, "the kernel keeps no schedstat", table.RankRunDelay)
+		never(rankagent.NotSupported, "the kernel keeps no schedstat", table.RankRunDelay, table.RankThreadsRunDelay)
 	}
 	if _, err := os.Stat(at("self/sched")); err != nil {
 		never(rankagent.NotSupported, "the kernel has no /proc/PID/sched", table.RankMigrations)
@@ -210,6 +212,7 @@ func (t *Tracker) Read(out rankagent.Out) error {
 		return nil
 	}
 	t.find(out, listed)
+	t.shareLooks()
 	rows := 0
 	for _, p := range t.inOrder() {
 		if t.readProcess(out, p) {

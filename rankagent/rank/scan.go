@@ -54,22 +54,31 @@ func (s *scanner) list(root string) ([]entry, error) {
 		}
 		s.fd, s.opened, s.buf = fd, true, make([]byte, 64<<10)
 	}
-	if _, err := unix.Seek(s.fd, 0, io.SeekStart); err != nil {
-		return nil, &fs.PathError{Op: "seek", Path: root, Err: err}
+	var err error
+	if s.entries, err = readEntries(s.fd, s.buf, s.entries[:0]); err != nil {
+		return nil, &fs.PathError{Op: "readdir", Path: root, Err: err}
 	}
-	s.entries = s.entries[:0]
+	return s.entries, nil
+}
+
+// readEntries reads the numbered entries of an open directory from where it
+// stands.
+func readEntries(fd int, buf []byte, to []entry) ([]entry, error) {
+	if _, err := unix.Seek(fd, 0, io.SeekStart); err != nil {
+		return nil, err
+	}
 	for {
-		n, err := unix.Getdents(s.fd, s.buf)
+		n, err := unix.Getdents(fd, buf)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
-			return nil, &fs.PathError{Op: "readdir", Path: root, Err: err}
+			return nil, err
 		}
 		if n <= 0 {
-			return s.entries, nil
+			return to, nil
 		}
-		s.entries = appendEntries(s.entries, s.buf[:n])
+		to = appendEntries(to, buf[:n])
 	}
 }
 
