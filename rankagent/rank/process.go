@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
-	"strconv"
 	"syscall"
 	"unsafe"
 
@@ -25,6 +24,8 @@ type process struct {
 	comm      string
 	seen      int64 // the reading it was last listed in
 	again     bool  // who it is has to be read anew
+	hidden    bool  // it is there and must not be looked into
+	unread    bool  // it has no rows, which has been said
 
 	env    environ // emptied once it has been said
 	argv   []string
@@ -147,8 +148,17 @@ var inTurn = []int{
 func (t *Tracker) readProcess(out rankagent.Out, p *process) bool {
 	begin := out.Now()
 	text, err := t.read(p, fileStat)
+	if errors.Is(err, fs.ErrPermission) {
+		out.Absent(table.Rank, "", p.key, rankagent.NoPermission, err.Error())
+		p.unread = true
+		return false
+	}
 	if err != nil {
 		return false // it ended; the next listing says so
+	}
+	if p.unread {
+		out.Present(table.Rank, "", p.key)
+		p.unread = false
 	}
 	s, ok := parseStat(text)
 	if !ok || s.start != p.start {
@@ -208,9 +218,7 @@ func (t *Tracker) readProcess(out rankagent.Out, p *process) bool {
 		r.set(table.RankMigrations, sw.migrations, swErr)
 		r.threadSums(sum, sumErr)
 	} else {
-		for _, c := range inTurn {
-			out.Absent(table.Rank, table.Rank.Columns[c].Name, "", rankagent.NotSampled, "processes other than ranks are read in turn, one in "+strconv.Itoa(turns))
-		}
+		t.skipped = true
 	}
 	r.set(table.RankFaultsMinor, s.minor, nil)
 	r.set(table.RankFaultsMajor, s.major, nil)
@@ -360,6 +368,9 @@ func (r row) gap(col int, why rankagent.Reason, detail string) {
 		r.p.gaps = map[int]bool{}
 	}
 	r.p.gaps[col] = true
+	if r.p.hidden && why == rankagent.NotFound {
+		why = rankagent.NoPermission // what must not be seen is not found
+	}
 	r.out.Absent(table.Rank, table.Rank.Columns[col].Name, r.p.key, why, detail)
 }
 

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -111,7 +112,8 @@ type Tracker struct {
 	maxOpen   int
 	tick      int64
 	started   bool
-	waiting   int // processes that this reading did not get to
+	waiting   int  // processes that this reading did not get to
+	skipped   bool // it left out columns of processes that had not their turn
 	described []Described
 }
 
@@ -214,6 +216,7 @@ func (t *Tracker) Read(out rankagent.Out) error {
 	t.find(out, listed)
 	t.shareLooks()
 	rows := 0
+	t.skipped = false
 	for _, p := range t.inOrder() {
 		if t.readProcess(out, p) {
 			rows++
@@ -221,6 +224,11 @@ func (t *Tracker) Read(out rankagent.Out) error {
 	}
 	if rows > 0 {
 		t.sayLimits(out)
+	}
+	if t.skipped {
+		for _, c := range inTurn {
+			out.Absent(table.Rank, table.Rank.Columns[c].Name, "", rankagent.NotSampled, "processes other than ranks are read in turn, one in "+strconv.Itoa(turns))
+		}
 	}
 	switch {
 	case t.waiting > 0:

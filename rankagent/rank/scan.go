@@ -178,6 +178,9 @@ func (t *Tracker) gone(out rankagent.Out) {
 		}
 	}
 	for pid, p := range t.procs {
+		if p.hidden = p.seen != t.tick && t.lives(p); p.hidden {
+			p.seen = t.tick
+		}
 		if p.seen != t.tick {
 			t.sayExit(out, p)
 			t.forget(p)
@@ -186,6 +189,22 @@ func (t *Tracker) gone(out rankagent.Out) {
 			t.mu.Unlock()
 		}
 	}
+}
+
+// lives reports whether a process that is not listed is there all the same:
+// where /proc is mounted with hidepid=2, one that must not be looked into, since
+// it has made itself undumpable, is not listed. A file that was opened before
+// still tells.
+func (t *Tracker) lives(p *process) bool {
+	if !t.live || p.files[fileStat] == closed {
+		return false
+	}
+	b, err := pread(p.files[fileStat], t.buf, fileNames[fileStat])
+	if err != nil {
+		return false
+	}
+	s, ok := parseStat(b)
+	return ok && s.start == p.start && s.state != 'Z' && s.state != 'X'
 }
 
 // same reports whether a process whose inode was made anew is still the one

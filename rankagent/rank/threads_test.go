@@ -201,18 +201,8 @@ func TestThreadsUnreadable(t *testing.T) {
 	x.want("it is back", counts{100, 1, 0})
 }
 
-// threadsVar makes the test binary a process with so many threads, one in ten
-// of which runs a little every few milliseconds.
-const threadsVar = "GSWARM_TEST_THREADS"
-
-func TestMain(m *testing.M) {
-	if n, err := strconv.Atoi(os.Getenv(threadsVar)); err == nil {
-		beThreads(n)
-		return
-	}
-	os.Exit(m.Run())
-}
-
+// beThreads is a process with so many threads, one in ten of which runs a little
+// every few milliseconds.
 func beThreads(n int) {
 	for i := range n {
 		go func() {
@@ -233,7 +223,7 @@ func beThreads(n int) {
 func startThreads(t testing.TB, run string, n int) (pid int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), threadsVar+"="+strconv.Itoa(n), runVar+"=:"+run, "PMI_RANK=0")
+	cmd.Env = append(os.Environ(), being("threads", strconv.Itoa(n)), runVar+"=:"+run, "PMI_RANK=0")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
