@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/gswarm/gswarm/merge"
+	"github.com/gswarm/gswarm/dataset"
 	"github.com/gswarm/gswarm/rundir"
 	"github.com/gswarm/gswarm/shard"
 	"github.com/gswarm/gswarm/table"
@@ -19,23 +19,19 @@ import (
 
 // Source gives a run's rows, table by table.
 type Source struct {
-	dir  rundir.Dir
-	meta *merge.Meta // nil where rows are taken as they were recorded
+	dir      rundir.Dir
+	timeline *dataset.Timeline // nil where rows are taken as they were recorded
 	// Losses are what could not be read, in words.
 	Losses []string
 }
 
 // Timeline is the source of rows on the reference clock.
 func Timeline(dir rundir.Dir) (*Source, error) {
-	meta, err := merge.ReadMeta(dir)
+	tl, err := dataset.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{dir: dir, meta: meta}
-	for _, m := range meta.Missing {
-		s.Losses = append(s.Losses, m.String())
-	}
-	return s, nil
+	return &Source{dir: dir, timeline: tl, Losses: tl.Losses()}, nil
 }
 
 // Recorded is the source of rows as the nodes recorded them, on each node's own
@@ -44,7 +40,7 @@ func Recorded(dir rundir.Dir) *Source { return &Source{dir: dir} }
 
 // form is the table as the source's rows have it.
 func (s *Source) form(t *table.Table) *table.Table {
-	if s.meta != nil {
+	if s.timeline != nil {
 		return table.Timeline(t)
 	}
 	node := table.Column{Name: table.Node, Type: table.String, Required: true, Source: "gswarm", Doc: "The node."}
@@ -55,25 +51,10 @@ func (s *Source) form(t *table.Table) *table.Table {
 
 // rows passes the rows of a table to fn.
 func (s *Source) rows(ctx context.Context, t, form *table.Table, fn func(*table.Batch) error) error {
-	if s.meta == nil {
+	if s.timeline == nil {
 		return s.recorded(ctx, t, form, fn)
 	}
-	for _, f := range s.meta.Files {
-		if f.Table != t.Name {
-			continue
-		}
-		path := filepath.Join(s.dir.Timeline(), filepath.FromSlash(f.Name))
-		err := shard.ReadParquet(path, form, func(b *table.Batch) error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			return fn(b)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.timeline.Read(ctx, form, fn)
 }
 
 func (s *Source) recorded(ctx context.Context, t, form *table.Table, fn func(*table.Batch) error) error {
