@@ -44,7 +44,7 @@ func (tl *Timeline) Losses() []string {
 	return say
 }
 
-// Rows passes the rows of a table to fn, some thousands at a time. The form is
+// Read passes the rows of a table to fn, some thousands at a time. The form is
 // table.Timeline(t), or a table.Select of it: then only those columns are
 // decoded. The batch is reused, so fn must copy what it keeps; strings may be
 // kept.
@@ -52,11 +52,22 @@ func (tl *Timeline) Losses() []string {
 // The rows come tile by tile, within a tile node by node, and within a node in
 // order of time; a row may lie a little on the other side of its tile's border.
 // A merge that was told to sort gives them in order of time altogether.
-func (tl *Timeline) Rows(ctx context.Context, form *table.Table, fn func(*table.Batch) error) error {
+func (tl *Timeline) Read(ctx context.Context, form *table.Table, fn func(*table.Batch) error) error {
 	return tl.between(ctx, form, math.MinInt64, math.MaxInt64, fn)
 }
 
-// Between is Rows without the row groups that have no row in [from, to],
+// Rows is Read for whoever knows columns by their index: the batches are of
+// table.Timeline(t), the columns named are decoded, and the others are null.
+func (tl *Timeline) Rows(ctx context.Context, t *table.Table, columns []int, fn func(*table.Batch) error) error {
+	form := table.Timeline(t)
+	names := make([]string, len(columns))
+	for i, c := range columns {
+		names[i] = form.Columns[c].Name
+	}
+	return tl.Read(ctx, form.Select(names...), func(b *table.Batch) error { return fn(b.Spread(form, columns)) })
+}
+
+// Between is Read without the row groups that have no row in [from, to],
 // nanoseconds since the epoch. Those at either end also hold rows outside of it.
 func (tl *Timeline) Between(ctx context.Context, form *table.Table, from, to int64, fn func(*table.Batch) error) error {
 	// The files' statistics are of the column time, in microseconds.

@@ -76,12 +76,28 @@ func TestTimeline(t *testing.T) {
 	}
 	form := table.Timeline(table.GPU).Select("util_gpu_pct", table.TimeNS)
 	var utils []int64
-	must(t, tl.Rows(ctx, form, func(b *table.Batch) error {
+	must(t, tl.Read(ctx, form, func(b *table.Batch) error {
 		utils = append(utils, b.Ints(0)...)
 		return nil
 	}))
 	if len(utils) != 40 || utils[0] != 0 || utils[39] != 19 {
 		t.Errorf("utils %v", utils)
+	}
+
+	gpu := table.Timeline(table.GPU).Index("gpu")
+	n := 0
+	must(t, tl.Rows(ctx, table.GPU, []int{table.TLTimeNS, gpu}, func(b *table.Batch) error {
+		for r := range b.Rows() {
+			want := wall + int64(n/2)*1e9 + int64(n%2)
+			if b.Ints(table.TLTimeNS)[r] != want || b.Ints(gpu)[r] != int64(n%2) || !b.Valid(gpu)[r] || b.Valid(table.TLNode)[r] {
+				t.Errorf("row %d: time %d, gpu %d", n, b.Ints(table.TLTimeNS)[r]-wall, b.Ints(gpu)[r])
+			}
+			n++
+		}
+		return nil
+	}))
+	if n != 40 {
+		t.Errorf("%d rows", n)
 	}
 
 	gpus, err := tl.GPUs(ctx)
@@ -95,12 +111,12 @@ func TestTimeline(t *testing.T) {
 	}
 
 	stop := errors.New("stop")
-	if err := tl.Rows(ctx, form, func(*table.Batch) error { return stop }); !errors.Is(err, stop) || strings.Contains(err.Error(), "merge") {
+	if err := tl.Read(ctx, form, func(*table.Batch) error { return stop }); !errors.Is(err, stop) || strings.Contains(err.Error(), "merge") {
 		t.Errorf("the caller's own error became %v", err)
 	}
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := tl.Rows(canceled, form, func(*table.Batch) error { return nil }); !errors.Is(err, context.Canceled) {
+	if err := tl.Read(canceled, form, func(*table.Batch) error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 }
@@ -116,7 +132,7 @@ func TestDamage(t *testing.T) {
 	whole, err := os.ReadFile(path)
 	must(t, err)
 	read := func() error {
-		return tl.Rows(ctx, table.Timeline(table.GPU).Select("util_gpu_pct"), func(*table.Batch) error { return nil })
+		return tl.Read(ctx, table.Timeline(table.GPU).Select("util_gpu_pct"), func(*table.Batch) error { return nil })
 	}
 	must(t, read())
 	for name, damage := range map[string]func() error{

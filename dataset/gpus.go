@@ -59,7 +59,7 @@ func (tl *Timeline) GPUs(ctx context.Context) ([]GPU, error) {
 	seen := make(map[key]bool)
 	for _, t := range gpuTables {
 		var last key
-		err := tl.Rows(ctx, table.Timeline(t).Select(table.Node, "gpu", "gpu_uuid"), func(b *table.Batch) error {
+		err := tl.Read(ctx, table.Timeline(t).Select(table.Node, "gpu", "gpu_uuid"), func(b *table.Batch) error {
 			node, index, uuid := b.Strings(0), b.Ints(1), b.Strings(2)
 			for r := range b.Rows() {
 				if k := (key{node[r], index[r], uuid[r]}); k != last {

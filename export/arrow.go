@@ -54,7 +54,7 @@ func (s *Source) rows(ctx context.Context, t, form *table.Table, fn func(*table.
 	if s.timeline == nil {
 		return s.recorded(ctx, t, form, fn)
 	}
-	return s.timeline.Rows(ctx, form, fn)
+	return s.timeline.Read(ctx, form, fn)
 }
 
 func (s *Source) recorded(ctx context.Context, t, form *table.Table, fn func(*table.Batch) error) error {
