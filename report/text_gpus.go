@@ -276,8 +276,8 @@ func textRanks(s *sheet, r *analysis.Result, d detail) {
 			break
 		}
 		row := []string{"", clean(k.Node), "", "", ""}
-		if k.Place.Rank != nil {
-			row[0] = fmt.Sprint(*k.Place.Rank)
+		if k.Rank != nil {
+			row[0] = fmt.Sprint(*k.Rank)
 		}
 		if k.CPUShare != nil {
 			row[2] = fmt.Sprintf("%.2f", *k.CPUShare)

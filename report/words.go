@@ -164,15 +164,6 @@ func placeText(p analysis.Place) string {
 	return fmt.Sprintf("rank %d (%s)", *p.Rank, where)
 }
 
-// placesText names a few of many places.
-func placesText(places []analysis.Place, most int) string {
-	var names []string
-	for _, p := range places {
-		names = append(names, placeText(p))
-	}
-	return some(names, most)
-}
-
 func some(names []string, most int) string {
 	if len(names) > most {
 		return fmt.Sprintf("%s and %s more", strings.Join(names[:most], ", "), count(int64(len(names)-most)))
