@@ -380,10 +380,16 @@ func nodeMissing(c *caseMaker) {
 	c.hangs(at)
 	c.job.plant = append(c.job.plant, planting{finish: func(j *job, s *Source) {
 		j.facts.Nodes[i].Ended = ""
-		r := cells{s.add(table.Absence, n.name, n.stamp(j.end, 0))}
-		r.Int(table.TLBegin, n.shifted(at))
-		r.string(table.AbsTable, "*")
-		r.string(table.AbsReason, "node_lost")
+		for _, t := range table.All() { // as the merge writes them
+			if b := s.tables[t.Name]; b == nil || b.of[n.name] == nil || t == table.Event {
+				continue
+			}
+			r := cells{s.add(table.Absence, n.name, n.stamp(j.end, j.end-at))}
+			r.Int(table.TLBegin, n.shifted(at))
+			r.string(table.AbsTable, t.Name)
+			r.string(table.AbsReason, "node_lost")
+			r.string(table.AbsDetail, "no end mark; found by the merge")
+		}
 		j.facts.Missing = append(j.facts.Missing, n.name+": its agent was killed")
 	}})
 }
