@@ -69,12 +69,12 @@ func (m *Material) Make(cause analysis.Cause, size float64, seed uint64) *Case {
 	}
 	c.active = c.span(p.whole)
 	p.plant(c)
-	c.job.make(c.idle)
-	c.Source = c.job.source()
-	c.Facts = c.job.facts
+	c.make(c.idle)
+	c.Source = c.source()
+	c.Facts = c.facts
 	c.Active = analysis.Span{BeginNS: c.active.begin, EndNS: c.active.end}
-	c.StepNS = c.job.base.length()
-	for _, s := range c.job.steps {
+	c.StepNS = c.base.length()
+	for _, s := range c.steps {
 		c.Steps = append(c.Steps, analysis.Span{BeginNS: s.begin, EndNS: s.end})
 	}
 	slices.Sort(c.Ranks)
@@ -117,16 +117,16 @@ func (c *caseMaker) extra(p *planned) int64 {
 
 // one draws the rank that is concerned.
 func (c *caseMaker) one() int {
-	r := c.rng.IntN(c.job.ranks())
+	r := c.rng.IntN(c.ranks())
 	c.Ranks = []int{r}
-	c.Nodes = []string{c.job.nodes[r/perNode].name}
+	c.Nodes = []string{c.nodes[r/perNode].name}
 	return r
 }
 
 // oneNode draws the node that is concerned, with all its ranks.
 func (c *caseMaker) oneNode() int {
-	n := c.rng.IntN(len(c.job.nodes))
-	c.Nodes = []string{c.job.nodes[n].name}
+	n := c.rng.IntN(len(c.nodes))
+	c.Nodes = []string{c.nodes[n].name}
 	for r := range perNode {
 		c.Ranks = append(c.Ranks, n*perNode+r)
 	}
@@ -136,7 +136,7 @@ func (c *caseMaker) oneNode() int {
 // add plants something while the cause is there.
 func (c *caseMaker) add(p planting) {
 	p.active = c.active
-	c.job.plant = append(c.job.plant, p)
+	c.plant = append(c.plant, p)
 }
 
 // slow lengthens something of one rank.
@@ -150,7 +150,7 @@ func (s stretch) grown(t int64) float64 { return float64(max(0, min(t, s.end)-s.
 // counts makes a counter of one GPU grow while the cause is there, by so much a
 // second for each column.
 func (c *caseMaker) counts(rank int, perSecond map[int]float64) {
-	c.job.plant = append(c.job.plant, planting{counters: func(n, gpu int, t int64, column int) int64 {
+	c.plant = append(c.plant, planting{counters: func(n, gpu int, t int64, column int) int64 {
 		if n*perNode+gpu != rank {
 			return 0
 		}
@@ -158,15 +158,10 @@ func (c *caseMaker) counts(rank int, perSecond map[int]float64) {
 	}})
 }
 
-// event writes an event of a node.
-func event(s *Source, n *node, kind string, t int64, gpu, rank int, detail string) {
+// event writes an event of a GPU.
+func event(s *Source, n *node, kind string, t int64, gpu int, detail string) {
 	r := cells{s.add(table.Event, n.name, n.stamp(t, 1e6))}
 	r.string(table.EventKind, kind)
-	if gpu >= 0 {
-		r.int(table.EventGPU, int64(gpu))
-	}
-	if rank >= 0 {
-		r.int(table.EventRank, int64(rank))
-	}
+	r.int(table.EventGPU, int64(gpu))
 	r.string(table.EventDetail, detail)
 }

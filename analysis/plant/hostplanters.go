@@ -62,12 +62,12 @@ func cpuStarved(c *caseMaker) {
 		c.add(planting{rates: func(n int, _ int64, h *nodeRates, ranks []rankRates) {
 			c.concerned(n, ranks, func(r *rankRates) { c.waits(r, share) })
 			if c.Ranks[0]/perNode == n {
-				cpus := float64(c.job.nodes[n].host.kind.cpus)
+				cpus := float64(c.nodes[n].host.kind.cpus)
 				h.user, h.running, h.psiCPU = cpus*0.98, cpus*(1.1+share), min(0.95, 0.3+share)
 				h.switches *= 3
 			}
 		}})
-	case roll == 1 && c.job.nodes[0].host.kind.cgroup:
+	case roll == 1 && c.nodes[0].host.kind.cgroup:
 		c.Variant = "quota"
 		c.hold(shuffled(c, c.oneNodeRanks()))
 		c.add(planting{rates: func(n int, _ int64, _ *nodeRates, ranks []rankRates) {
@@ -110,7 +110,7 @@ func affinity(c *caseMaker) {
 	case 0:
 		c.Variant = "all ranks of a node on the same cores"
 		cores := 4 + c.rng.IntN(5)
-		for _, n := range c.job.nodes {
+		for _, n := range c.nodes {
 			n.host.kind.workers = max(2, n.host.kind.workers)
 		}
 		c.hold(shuffled(c, c.oneNodeRanks()))
@@ -122,32 +122,32 @@ func affinity(c *caseMaker) {
 		}})
 	case 1:
 		c.Variant = "one rank and its helpers on one core"
-		for _, n := range c.job.nodes {
+		for _, n := range c.nodes {
 			n.host.kind.workers = max(2, n.host.kind.workers)
 		}
 		rank := c.one()
-		core := c.rng.IntN(c.job.nodes[0].host.kind.cpus)
+		core := c.rng.IntN(c.nodes[0].host.kind.cpus)
 		c.hold([]int{rank})
 		c.add(planting{rates: func(n int, _ int64, _ *nodeRates, ranks []rankRates) {
 			c.concerned(n, ranks, func(r *rankRates) {
 				c.waits(r, share)
 				r.workerDelay += 0.5
-				r.affinity, r.affinityNodes, r.affinityCount = fmt.Sprint(core), fmt.Sprint(2*core/c.job.nodes[0].host.kind.cpus), 1
+				r.affinity, r.affinityNodes, r.affinityCount = fmt.Sprint(core), fmt.Sprint(2*core/c.nodes[0].host.kind.cpus), 1
 			})
 		}})
 	default:
 		c.Variant = "one rank far from its GPU"
 		rank := c.one()
-		kind := c.job.nodes[0].host.kind
+		kind := c.nodes[0].host.kind
 		per := kind.cpus / perNode
-		for _, n := range c.job.nodes {
+		for _, n := range c.nodes {
 			n.host.kind.pinned = true
 			for r := range n.host.ranks {
 				w := &n.host.ranks[r]
 				w.affinity, w.affinityCount, w.affinityNodes = fmt.Sprintf("%d-%d", r*per, (r+1)*per-1), per, fmt.Sprint(r/(perNode/2))
 			}
 		}
-		c.job.base.h2d = max(c.job.base.h2d, int64(0.06*float64(c.job.base.length())))
+		c.base.h2d = max(c.base.h2d, int64(0.06*float64(c.base.length())))
 		c.slow(rank, func(r *rankStep, extra int64) {
 			ch := unchanged()
 			ch.pcie = float64(r.h2d) / (float64(r.h2d) + 0.5*float64(extra))
@@ -169,7 +169,7 @@ func affinity(c *caseMaker) {
 func memoryPressure(c *caseMaker) {
 	share := c.late()
 	swaps := c.rng.IntN(2) == 0
-	group := c.job.nodes[0].host.kind.cgroup && c.rng.IntN(2) == 0
+	group := c.nodes[0].host.kind.cgroup && c.rng.IntN(2) == 0
 	c.hold(shuffled(c, c.oneNodeRanks()))
 	faults := 100 * math.Pow(20, c.rng.Float64())
 	c.Variant = "node"
@@ -180,12 +180,12 @@ func memoryPressure(c *caseMaker) {
 		if c.Ranks[0]/perNode != n {
 			return
 		}
-		kind := c.job.nodes[n].host.kind
+		kind := c.nodes[n].host.kind
 		f := faults * (0.5 + c.rng.Float64())
 		h.majorFaults += f * perNode
 		h.psiMem, h.psiMemFull = share*1.1, share*0.6
 		h.psiIO = share * 0.5
-		h.iowait += 1
+		h.iowait++
 		if !group {
 			h.used = float64(kind.memory) * 0.965
 			h.reclaim += 2e4 * (0.5 + c.rng.Float64())
@@ -215,10 +215,10 @@ func inputStall(c *caseMaker) {
 	switch roll := c.rng.Float64(); {
 	case roll < 0.45:
 		c.Variant = "all ranks"
-		for r := range c.job.ranks() {
+		for r := range c.ranks() {
 			ranks = append(ranks, r)
 		}
-	case roll < 0.6 && len(c.job.nodes) > 1:
+	case roll < 0.6 && len(c.nodes) > 1:
 		c.Variant = "one node"
 		c.oneNode()
 		ranks = c.Ranks
@@ -236,7 +236,7 @@ func inputStall(c *caseMaker) {
 		c.Variant += ", storage"
 	} else {
 		c.Variant += ", helpers compute"
-		for _, n := range c.job.nodes {
+		for _, n := range c.nodes {
 			n.host.kind.workers = max(1, n.host.kind.workers)
 		}
 	}
@@ -274,7 +274,7 @@ func netRetransmit(c *caseMaker) {
 	c.slowRing()
 	loss := 0.001 * math.Pow(20, c.rng.Float64())
 	c.Variant = "TCP"
-	if c.job.nodes[0].host.kind.rdma {
+	if c.nodes[0].host.kind.rdma {
 		c.Variant = "InfiniBand"
 	}
 	c.add(planting{rates: func(i int, _ int64, h *nodeRates, _ []rankRates) {
@@ -300,20 +300,20 @@ func netRetransmit(c *caseMaker) {
 // gpuFault lets a GPU fail.
 func gpuFault(c *caseMaker) {
 	rank := c.one()
-	n, g := c.job.nodes[rank/perNode], rank%perNode
-	at := c.job.begin + int64((0.2+0.6*c.rng.Float64())*float64(c.job.end-c.job.begin))
-	c.active = stretch{at, c.job.end}
+	n, g := c.nodes[rank/perNode], rank%perNode
+	at := c.begin + int64((0.2+0.6*c.rng.Float64())*float64(c.end-c.begin))
+	c.active = stretch{at, c.end}
 	uuid := func(j *job) string { return j.facts.Nodes[rank/perNode].GPUs[g].UUID }
 	switch c.rng.IntN(3) {
 	case 0:
 		xid := []int{31, 48, 74, 94, 95, 119}[c.rng.IntN(6)]
 		c.Variant = fmt.Sprintf("Xid %d", xid)
-		c.job.plant = append(c.job.plant, planting{finish: func(j *job, s *Source) {
-			event(s, n, "xid", at, g, -1, fmt.Sprintf(`{"gpu_uuid":%q,"xid":%d}`, uuid(j), xid))
+		c.plant = append(c.plant, planting{finish: func(j *job, s *Source) {
+			event(s, n, "xid", at, g, fmt.Sprintf(`{"gpu_uuid":%q,"xid":%d}`, uuid(j), xid))
 		}})
 	case 1:
 		c.Variant = "uncorrected ECC"
-		c.job.plant = append(c.job.plant, planting{
+		c.plant = append(c.plant, planting{
 			counters: func(i, gpu int, t int64, column int) int64 {
 				if i == rank/perNode && gpu == g && t >= at && (column == table.CntECCUncorrected || column == table.CntRemappedUncorrected) {
 					return 1
@@ -321,15 +321,15 @@ func gpuFault(c *caseMaker) {
 				return 0
 			},
 			finish: func(j *job, s *Source) {
-				event(s, n, "ecc_uncorrected", at, g, -1, fmt.Sprintf(`{"gpu_uuid":%q}`, uuid(j)))
+				event(s, n, "ecc_uncorrected", at, g, fmt.Sprintf(`{"gpu_uuid":%q}`, uuid(j)))
 			},
 		})
 	default:
 		c.Variant = "lost"
 		n.lost[g] = at
-		c.job.plant = append(c.job.plant, planting{finish: func(j *job, s *Source) {
-			event(s, n, "xid", at-200e6, g, -1, fmt.Sprintf(`{"gpu_uuid":%q,"xid":79}`, uuid(j)))
-			event(s, n, "gpu_lost", at, g, -1, fmt.Sprintf(`{"gpu_uuid":%q,"error":"GPU is lost"}`, uuid(j)))
+		c.plant = append(c.plant, planting{finish: func(j *job, s *Source) {
+			event(s, n, "xid", at-200e6, g, fmt.Sprintf(`{"gpu_uuid":%q,"xid":79}`, uuid(j)))
+			event(s, n, "gpu_lost", at, g, fmt.Sprintf(`{"gpu_uuid":%q,"error":"GPU is lost"}`, uuid(j)))
 		}})
 		c.hangs(at)
 	}
@@ -337,7 +337,7 @@ func gpuFault(c *caseMaker) {
 
 // hangs leaves all ranks waiting from at on, until the job is ended.
 func (c *caseMaker) hangs(at int64) {
-	c.job.filler = func(j *job, t int64) int64 {
+	c.filler = func(j *job, t int64) int64 {
 		if t < at {
 			return t
 		}
@@ -346,18 +346,18 @@ func (c *caseMaker) hangs(at int64) {
 		}
 		return j.end
 	}
-	c.job.facts.Exit = "exit code 1"
+	c.facts.Exit = "exit code 1"
 }
 
 // nodeMissing takes a node away, from the begin or from some time on.
 func nodeMissing(c *caseMaker) {
-	i := 1 + c.rng.IntN(len(c.job.nodes)-1)
-	n := c.job.nodes[i]
+	i := 1 + c.rng.IntN(len(c.nodes)-1)
+	n := c.nodes[i]
 	c.Nodes = []string{n.name}
 	if c.rng.IntN(3) == 0 {
 		c.Variant = "left nothing"
 		n.end = n.begin
-		c.job.plant = append(c.job.plant, planting{finish: func(j *job, s *Source) {
+		c.plant = append(c.plant, planting{finish: func(j *job, s *Source) {
 			for _, t := range s.tables {
 				delete(t.of, n.name)
 				for k, name := range t.nodes {
@@ -374,11 +374,11 @@ func nodeMissing(c *caseMaker) {
 		return
 	}
 	c.Variant = "stopped before the others"
-	at := c.job.begin + int64((0.2+0.6*c.rng.Float64())*float64(c.job.end-c.job.begin))
-	c.active = stretch{at, c.job.end}
+	at := c.begin + int64((0.2+0.6*c.rng.Float64())*float64(c.end-c.begin))
+	c.active = stretch{at, c.end}
 	n.end = at
 	c.hangs(at)
-	c.job.plant = append(c.job.plant, planting{finish: func(j *job, s *Source) {
+	c.plant = append(c.plant, planting{finish: func(j *job, s *Source) {
 		j.facts.Nodes[i].Ended = ""
 		for _, t := range table.All() { // as the merge writes them
 			if b := s.tables[t.Name]; b == nil || b.of[n.name] == nil || t == table.Event {
@@ -396,17 +396,17 @@ func nodeMissing(c *caseMaker) {
 
 // clockStep lets a node's wall clock jump.
 func clockStep(c *caseMaker) {
-	i := c.rng.IntN(len(c.job.nodes))
-	n := c.job.nodes[i]
+	i := c.rng.IntN(len(c.nodes))
+	n := c.nodes[i]
 	c.Nodes = []string{n.name}
-	at := c.job.begin + int64((0.15+0.7*c.rng.Float64())*float64(c.job.end-c.job.begin))
-	c.active = stretch{at, c.job.end}
+	at := c.begin + int64((0.15+0.7*c.rng.Float64())*float64(c.end-c.begin))
+	c.active = stretch{at, c.end}
 	by := int64(c.Size * 1e9 * math.Pow(10, c.rng.Float64()))
 	if c.rng.IntN(2) == 0 {
 		by = -by
 	}
 	c.Variant = fmt.Sprintf("%+d ms", by/1e6)
-	c.job.plant = append(c.job.plant, planting{finish: func(_ *job, s *Source) {
+	c.plant = append(c.plant, planting{finish: func(_ *job, s *Source) {
 		jump := func(t *table.Table, column int, by int64) {
 			b := s.batch(t, n.name)
 			for k, at2 := range b.Ints(table.TLTimeNS) {

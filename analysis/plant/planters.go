@@ -46,7 +46,7 @@ func (c *caseMaker) slowed(r *rankStep, extra int64) *change {
 	f := float64(r.compute) / float64(r.compute+extra)
 	ch := unchanged()
 	clock := 1455.0 // where the recorded kernels run at the power limit
-	if l := c.job.base.light; l != nil {
+	if l := c.base.light; l != nil {
 		ch = *l
 		clock = 1980
 	}
@@ -75,12 +75,12 @@ func clockDrop(c *caseMaker) {
 // gives it a board that gets less out of the same power.
 func powerCap(c *caseMaker) {
 	rank := c.one()
-	lower := c.job.base.light != nil || c.rng.IntN(2) == 0
+	lower := c.base.light != nil || c.rng.IntN(2) == 0
 	c.Variant = "same limit, poorer board"
 	if lower {
 		c.Variant = "lower limit"
 	}
-	k := c.job.track(rank)
+	k := c.track(rank)
 	limit := 0.0
 	c.slow(rank, func(r *rankStep, extra int64) {
 		ch := c.slowed(r, extra)
@@ -98,8 +98,8 @@ func powerCap(c *caseMaker) {
 		r.compute += extra
 		r.onCompute = ch
 	})
-	if lower && c.active.begin == c.job.begin {
-		c.job.plant = append(c.job.plant, planting{finish: func(j *job, _ *Source) {
+	if lower && c.active.begin == c.begin {
+		c.plant = append(c.plant, planting{finish: func(j *job, _ *Source) {
 			j.facts.Nodes[rank/perNode].GPUs[rank%perNode].PowerLimitMW = int64(limit/5e3+1) * 5e3
 		}})
 	}
@@ -108,7 +108,7 @@ func powerCap(c *caseMaker) {
 // thermalLimit lets one GPU's heat go away badly until it slows down.
 func thermalLimit(c *caseMaker) {
 	rank := c.one()
-	k := c.job.track(rank)
+	k := c.track(rank)
 	reasons, column := int64(0x20), table.CntThrottleSWThermal
 	c.Variant = "by the driver"
 	if c.rng.IntN(2) == 0 {
@@ -123,7 +123,7 @@ func thermalLimit(c *caseMaker) {
 		r.compute += extra
 		r.onCompute = ch
 		if k.heat == 0 { // the throttling holds the temperature where it is
-			share := float64(r.compute) / float64(c.job.base.length()+extra)
+			share := float64(r.compute) / float64(c.base.length()+extra)
 			watts := 125 + 595*ch.power*share
 			k.heat = (limit - h.ambient) / (h.perWatt() * watts) / k.cool
 			k.hot = stretch{c.active.begin - int64(2*h.slow.tau*1e9), c.active.end}
@@ -135,10 +135,10 @@ func thermalLimit(c *caseMaker) {
 // linkSlow lets one GPU or node exchange less.
 func linkSlow(c *caseMaker) {
 	switch roll := c.rng.IntN(3); {
-	case roll == 0 && len(c.job.nodes) > 1:
+	case roll == 0 && len(c.nodes) > 1:
 		c.Variant = "the node's port came up slower"
-		c.job.nodes[0].host.kind.rdma = true
-		for _, n := range c.job.nodes {
+		c.nodes[0].host.kind.rdma = true
+		for _, n := range c.nodes {
 			n.host.kind.rdma = true
 		}
 		slow := c.oneNode()
@@ -154,7 +154,7 @@ func linkSlow(c *caseMaker) {
 	case roll == 1:
 		c.Variant = "one GPU, all-to-all"
 		rank := c.one()
-		c.job.base.comm = int64(0.3*float64(c.job.base.length())) + 200e6
+		c.base.comm = int64(0.3*float64(c.base.length())) + 200e6
 		c.add(planting{shape: func(p *planned) {
 			whole := p.comm
 			p.comm += c.extra(p)
@@ -201,13 +201,13 @@ func (c *caseMaker) slowCopies(rank int) {
 
 func pcieSlow(c *caseMaker) {
 	c.Variant = "fewer lanes"
-	c.job.base.h2d = int64((0.08 + 0.12*c.rng.Float64()) * float64(c.job.base.length()))
+	c.base.h2d = int64((0.08 + 0.12*c.rng.Float64()) * float64(c.base.length()))
 	c.slowCopies(c.one())
 }
 
 func pcieReplay(c *caseMaker) {
 	c.Variant = "repeats"
-	c.job.base.h2d = int64((0.08 + 0.12*c.rng.Float64()) * float64(c.job.base.length()))
+	c.base.h2d = int64((0.08 + 0.12*c.rng.Float64()) * float64(c.base.length()))
 	rank := c.one()
 	c.slowCopies(rank)
 	c.counts(rank, map[int]float64{table.CntPCIeReplay: 10 * math.Pow(100, c.rng.Float64())})
@@ -217,11 +217,11 @@ func pcieReplay(c *caseMaker) {
 func bound(phase string) func(c *caseMaker) {
 	return func(c *caseMaker) {
 		c.Variant = "phase " + phase
-		length := int64(c.Size * float64(c.job.end-c.job.begin))
-		free := c.job.end - c.job.begin - c.idle - length
-		c.active.begin = c.job.begin + c.idle + int64(0.8*c.rng.Float64()*float64(free))
+		length := int64(c.Size * float64(c.end-c.begin))
+		free := c.end - c.begin - c.idle - length
+		c.active.begin = c.begin + c.idle + int64(0.8*c.rng.Float64()*float64(free))
 		c.active.end = c.active.begin + length
-		c.job.filler = func(j *job, t int64) int64 {
+		c.filler = func(j *job, t int64) int64 {
 			if t < c.active.begin || t >= c.active.end {
 				return t
 			}
@@ -238,22 +238,22 @@ func bound(phase string) func(c *caseMaker) {
 // serialRank lets one rank work alone, as for a checkpoint, once or again and
 // again.
 func serialRank(c *caseMaker) {
-	alone := c.rng.IntN(c.job.ranks())
+	alone := c.rng.IntN(c.ranks())
 	if c.rng.Float64() < 0.6 {
 		alone = 0
 	}
-	c.Ranks, c.Nodes = []int{alone}, []string{c.job.nodes[alone/perNode].name}
+	c.Ranks, c.Nodes = []int{alone}, []string{c.nodes[alone/perNode].name}
 	times := int64(1)
 	c.Variant = "once"
 	if c.rng.IntN(2) == 0 {
 		times = 2 + c.rng.Int64N(3)
 		c.Variant = "again and again"
 	}
-	run := c.job.end - c.job.begin - c.idle
+	run := c.end - c.begin - c.idle
 	length := int64(c.Size*float64(run)) / times
-	next, done := c.job.begin+c.idle+int64((0.1+0.3*c.rng.Float64())*float64(run)/float64(times)), int64(0)
-	c.active = stretch{next, c.job.end}
-	c.job.filler = func(j *job, t int64) int64 {
+	next, done := c.begin+c.idle+int64((0.1+0.3*c.rng.Float64())*float64(run)/float64(times)), int64(0)
+	c.active = stretch{next, c.end}
+	c.filler = func(j *job, t int64) int64 {
 		if t < next || done == times {
 			return t
 		}
@@ -277,7 +277,7 @@ func serialRank(c *caseMaker) {
 func lowUse(c *caseMaker) {
 	c.Variant = "short bursts"
 	duty := 0.2 - 0.3*c.Size
-	c.job.filler = func(j *job, t int64) int64 {
+	c.filler = func(j *job, t int64) int64 {
 		busy := 1e9 + j.rng.Int64N(4e9)
 		pause := int64(float64(busy) * (1/max(0.03, duty) - 1) * (0.5 + j.rng.Float64()))
 		phase := []string{"train", "hbm", "power"}[j.rng.IntN(3)]
