@@ -17,6 +17,9 @@ import (
 	"github.com/gswarm/gswarm/rundir"
 )
 
+// A timeline's rows are what the analysis asks for.
+var _ analysis.Source = (*Timeline)(nil)
+
 // accounts are what a run's YAML files say of it.
 type accounts struct {
 	run *rundir.Run // nil where run.yaml cannot be read

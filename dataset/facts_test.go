@@ -99,7 +99,7 @@ func TestSource(t *testing.T) {
 	form := table.Timeline(table.GPU)
 	util, temp := form.Index("util_gpu_pct"), form.Index("temp_c")
 	rows, sum := 0, int64(0)
-	must(t, tl.Source().Rows(context.Background(), table.GPU, []int{table.TLTimeNS, util}, func(b *table.Batch) error {
+	must(t, tl.Rows(context.Background(), table.GPU, []int{table.TLTimeNS, util}, func(b *table.Batch) error {
 		for r := range b.Rows() {
 			rows++
 			sum += b.Ints(util)[r]
