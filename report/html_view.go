@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"html/template"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/gswarm/gswarm/analysis"
 )
@@ -65,7 +67,7 @@ func viewOf(r *analysis.Result) *view {
 	head := headline(r)
 	css, lib, own := asset("uPlot.min.css", "page.css"), library(), script()
 	v := &view{
-		Title: clean(r.Job.Run) + ": " + head.text, Run: clean(r.Job.Run), Headline: head.text, Remedy: head.remedy, More: head.more,
+		Title: clean(r.Job.Run) + ": " + head.text, Run: clean(r.Job.Run), Headline: sentence(head.text), Remedy: head.remedy, More: head.more,
 		Class: "good", Command: command(r.Job.Command), ActiveName: strings.Trim(metricOf(activeColumn(r)).name, "“”"),
 		CSS: template.CSS(css), Library: template.JS(lib), Script: template.JS(own), CSP: policy(lib, own), //nolint:gosec // the program's own
 	}
@@ -89,6 +91,12 @@ func viewOf(r *analysis.Result) *view {
 	v.Steps = stepsText(r)
 	v.Data, v.Missing, v.Notes = dataTexts(r)
 	return v
+}
+
+// sentence begins with a capital letter.
+func sentence(s string) string {
+	r, n := utf8.DecodeRuneInString(s)
+	return string(unicode.ToUpper(r)) + s[n:]
 }
 
 func metaText(j analysis.Job) []string {
@@ -117,11 +125,11 @@ func tilesOf(r *analysis.Result) []tile {
 		if !ok {
 			continue
 		}
-		t := tile{m.name, m.value(s.Mean), "mean over GPUs"}
+		t := tile{m.name, m.value(s.Mean), "mean"}
 		switch m.column {
 		case "sm_active_pct", "tensor_pct", "dram_pct":
 		case "util_gpu_pct":
-			t.Sub = "a kernel was resident, busy or not"
+			t.Sub = "of time with a kernel"
 		case "mem_used_bytes":
 			t.Sub = "most " + m.value(s.Max)
 		case "power_avg_mw":
@@ -137,10 +145,14 @@ func tilesOf(r *analysis.Result) []tile {
 		tiles = append(tiles, t)
 	}
 	if e := r.Totals.EnergyJ; e != nil {
-		tiles = append(tiles, tile{"energy", energy(*e), fmt.Sprintf("%s, all GPUs", si(*e/3600, "Wh"))})
+		tiles = append(tiles, tile{"energy", si(*e, "J"), si(*e/3600, "Wh")})
 	}
 	if i := r.Totals.IdleShare; i != nil {
-		tiles = append(tiles, tile{"idle", percent(*i), "of " + hours(r.Totals.GPUHours)})
+		t := tile{Label: "idle", Value: percent(*i)}
+		if r.Totals.GPUHours > 0 {
+			t.Sub = "of " + hours(r.Totals.GPUHours)
+		}
+		tiles = append(tiles, t)
 	}
 	return tiles
 }

@@ -1,5 +1,5 @@
 // Line charts. They share the view and the cursor.
-const AXIS = { label: 58, wide: LEFT };
+const NARROW = 52; // room for the labels of small charts
 
 function chart(parent, { title, unit, x, lines, height, left, max, gaps }) {
   const box = el("div", "chart"), caption = el("div", "caption");
@@ -20,7 +20,7 @@ function chart(parent, { title, unit, x, lines, height, left, max, gaps }) {
   }
   const readout = (u) => {
     const i = u && u.cursor.idx;
-    const parts = [el("b", "", title)];
+    const parts = [el("b", "", title + ", " + unit)];
     for (const line of lines) {
       if (!line.name) continue;
       const key = el("span", "key"), dot = el("i", "");
@@ -41,7 +41,7 @@ function chart(parent, { title, unit, x, lines, height, left, max, gaps }) {
     scales: { x: { time: false, range: () => [view.min, view.max] }, y: { range: (_, lo, hi) => [0, Math.max(max || 0, (hi || 1) * 1.04)] } },
     axes: [
       { ...axis, size: 26, gap: 4, values: (_, at) => at.map((v) => clock(v, at.length > 1 && at[1] - at[0] < 1)), incrs: [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400] },
-      { ...axis, size: left, gap: 6, values: (_, at) => at.map((v) => (v >= 1000 ? v.toLocaleString("en") : +v.toFixed(2)) + " " + unit), space: 26 },
+      { ...axis, size: left, gap: 6, values: (_, at) => at.map((v) => (v >= 1000 ? v.toLocaleString("en") : String(+v.toFixed(2)))), space: 24 },
     ],
     hooks: {
       setCursor: [readout],

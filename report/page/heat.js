@@ -153,7 +153,7 @@ class HeatMap {
     this.rows.forEach((row, y) => {
       if (y % every && y !== this.on) return;
       g.fillStyle = y === this.on ? color("text") : color("muted");
-      g.fillText(row.label, (LEFT - 8) * dpr, (y + 0.5) * each * dpr, 82 * dpr);
+      g.fillText(row.label, (LEFT - 8) * dpr, Math.max((y + 0.5) * each, 7) * dpr, 82 * dpr);
     });
     if (this.on >= 0) {
       g.strokeStyle = color("text");

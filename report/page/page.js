@@ -132,7 +132,7 @@ function start(facts) {
       const lines = parts.filter(([, s, m]) => c.has(m) && s >= 0).map(([name, s, m, col, plain]) => ({
         name, values: c.values(s, m, 0), color: col, low: plain ? undefined : c.values(s, m, 1), high: plain ? undefined : c.values(s, m, 2),
       }));
-      if (lines.length) drill.push(chart(grid, { title, unit, x: c.x, lines, height: 132, left: AXIS.label, max, gaps }));
+      if (lines.length) drill.push(chart(grid, { title, unit, x: c.x, lines, height: 132, left: NARROW, max, gaps }));
     };
     const at = (kind, column) => kind.metrics.findIndex((m) => m.column === column);
     if (g) {
