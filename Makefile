@@ -83,6 +83,10 @@ bench-queries: build ## compare queries on a timeline with those on DuckDB's own
 	$(GO) build -o bin/mergebench ./merge/mergebench
 	.venv/bin/python -B scripts/bench/queries.py
 
+.PHONY: proof
+proof: ## plant each cause 100 times by 2, 5, 10, 20 and 50 % and print how often the analysis names it first; RUNS, SIZES scale it
+	$(GO) run ./analysis/proof -runs $(or $(RUNS),100) -clean $(or $(CLEAN),100) -sizes $(or $(SIZES),0.02,0.05,0.1,0.2,0.5) -failures bin/proof-failures.txt
+
 .PHONY: cover
 cover: ## test coverage by package
 	$(GO) test -cover ./...
