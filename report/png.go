@@ -140,10 +140,10 @@ func newPlot(title, y string) *plot.Plot {
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
 		a.Label.TextStyle.Font, a.Label.TextStyle.Color = sans(9), soft
 		a.Tick.Label.Font, a.Tick.Label.Color = sans(8.5), soft
-		a.LineStyle.Color, a.Tick.LineStyle.Color = lines, lines
+		a.Color, a.Tick.Color = lines, lines
 		a.Tick.Length = 1 * vg.Millimeter
 	}
-	p.Y.LineStyle.Width = 0
+	p.Y.Width = 0
 	grid := plotter.NewGrid()
 	grid.Vertical.Width, grid.Horizontal.Color = 0, lines
 	p.Add(grid)
@@ -164,7 +164,8 @@ func (roundTicks) Ticks(low, high float64) []plot.Tick {
 	}
 	var ticks []plot.Tick
 	for i := math.Ceil(low/step - 1e-9); i*step <= high+1e-9*step; i++ {
-		ticks = append(ticks, plot.Tick{Value: i * step, Label: strconv.FormatFloat(i*step, 'g', 6, 64)})
+		// Adding 0 makes 0 of -0.
+		ticks = append(ticks, plot.Tick{Value: i * step, Label: strconv.FormatFloat(i*step+0, 'g', 6, 64)})
 	}
 	return ticks
 }

@@ -294,7 +294,7 @@ func drawMemory(r *analysis.Result, s *Series) (*picture, error) {
 		}
 	}
 	rows, cols := gridShape(len(panels))
-	pic := &picture{title: clean(r.Job.Run) + ": memory of each GPU" + note, width: 8.5, height: 5.5}
+	pic := &picture{title: clean(r.Job.Run) + ": memory of each GPU" + note, width: min(8.5, 42/float64(cols)), height: min(5.5, 32/float64(rows))}
 	for row := range rows {
 		line := make([]*plot.Plot, cols)
 		for col := range cols {
@@ -369,7 +369,7 @@ func spreadPlot(r *analysis.Result) (*plot.Plot, error) {
 		if err != nil {
 			return nil, err
 		}
-		h.FillColor, h.LineStyle.Color = crowd, color.White
+		h.FillColor, h.Color = crowd, color.White
 		p.Add(h)
 		return p, nil
 	}
@@ -391,7 +391,7 @@ func spreadPlot(r *analysis.Result) (*plot.Plot, error) {
 	if err != nil {
 		return nil, err
 	}
-	whiskers.LineStyle.Color = ink
+	whiskers.Color = ink
 	p.Add(bars, whiskers)
 	p.NominalX(names...)
 	p.Y.Min = 0

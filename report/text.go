@@ -35,7 +35,7 @@ func (d *detail) shrink() bool {
 		to, step int
 	}{
 		{&d.evidence, 1, 1}, {&d.missing, 3, 1}, {&d.phases, 8, 1}, {&d.stragglers, 3, 1}, {&d.findings, 3, 1}, {&d.phases, 6, 1},
-		{&d.stragglers, 2, 1}, {&d.missing, 2, 1}, {&d.steps, 2, 1}, {&d.findings, 2, 1}, {&d.evidence, 0, 1}, {&d.phases, 4, 1}, {&d.gpus, 6, 2},
+		{&d.stragglers, 2, 1}, {&d.missing, 2, 1}, {&d.steps, 2, 1}, {&d.findings, 2, 1}, {&d.evidence, 0, 1}, {&d.phases, 4, 1},
 		{&d.stragglers, 1, 1}, {&d.missing, 1, 1}, {&d.places, 1, 1}, {&d.gpus, 4, 2}, {&d.steps, 1, 1}, {&d.findings, 1, 1}, {&d.phases, 2, 1}, {&d.gpus, 2, 2},
 	} {
 		if *rung.of > rung.to {

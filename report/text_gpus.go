@@ -212,7 +212,7 @@ func textBalance(s *sheet, r *analysis.Result) {
 		case text == "":
 		case b.Metric == "mem_used_bytes":
 			s.say(plain, "    ", "      ", "Balance: "+text, 1)
-		case b.Metric == "sm_active_pct" || b.Metric == "power_now_mw" || b.Metric == "energy_j" || b.Metric == activeColumn(r):
+		case b.Metric == "power_now_mw" || b.Metric == "power_avg_mw" || b.Metric == activeColumn(r):
 			others = append(others, strings.Trim(metricOf(b.Metric).name, "“”")+" "+text)
 		}
 	}
