@@ -34,6 +34,15 @@ func (m *Material) Clean(seed uint64) *Case {
 	return c
 }
 
+// Long is a job of steps in which nothing is wrong on as many nodes and for as
+// many nanoseconds as asked for.
+func (m *Material) Long(seed uint64, nodes int, length int64) *Case {
+	rng := rand.New(rand.NewPCG(seed, 10)) //nolint:gosec // made-up data
+	j := newJob(m, rng, nodes, length)
+	j.make(5e9)
+	return &Case{Variant: "steps", Seed: seed, Source: j.source(), Facts: j.facts, StepNS: j.base.length()}
+}
+
 // cutOf makes the job what was recorded, from a random instant in a balanced
 // phase on, after some time in which nothing happened yet.
 func cutOf(j *job, idle int64) {
