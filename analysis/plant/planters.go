@@ -217,6 +217,9 @@ func pcieReplay(c *caseMaker) {
 func bound(phase string) func(c *caseMaker) {
 	return func(c *caseMaker) {
 		c.Variant = "phase " + phase
+		if c.base.light == nil { // at the power limit the steps would be bounded too
+			c.base.light = lightKernels(c.rng)
+		}
 		length := int64(c.Size * float64(c.end-c.begin))
 		free := c.end - c.begin - c.idle - length
 		c.active.begin = c.begin + c.idle + int64(0.8*c.rng.Float64()*float64(free))
