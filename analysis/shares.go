@@ -29,25 +29,52 @@ type shares struct {
 // less is noise.
 const workFloor = 10
 
-// level is how hard a GPU works in a stretch when it works: the highest window
-// of a block, where three blocks in four stay below. Other work than the
-// stretch's does not matter, and windows that hold only part of a step's work
-// lie below it.
-func (m *model) level(d *device, from, to int64) float64 {
-	if d.units == nil {
-		return math.NaN()
-	}
-	var tops []float64
-	for b := max(from, d.units.first); b < min(to, d.units.first+int64(d.units.n)); b++ {
-		if c := d.units.get(b); c.w > 0 {
-			tops = append(tops, float64(c.maxWork))
-		}
-	}
-	return max(workFloor, quantile(tops, 0.75))
+// levels are what a GPU's units reach in a stretch when they are at it.
+type levels struct {
+	// work is in percent, see work.
+	work float64
+	// pcie and link are in MiB/s; infinite where no window came near the peak
+	// that the run has shown: bytes then do not say how long they took.
+	pcie, link float64
 }
 
-// shares of a GPU's time, given its busy level.
-func (m *model) shares(u usage, level float64) shares {
+// nearPeak is the share of a link's peak from which on a window counts as filled
+// with traffic.
+const nearPeak = 0.3
+
+// levels are the highest window of a block, where three blocks in four stay
+// below. Other work than the stretch's does not matter, and windows that hold
+// only part of a step's work lie below it.
+func (m *model) levels(d *device, from, to int64) levels {
+	l := levels{work: math.NaN(), pcie: math.Inf(1), link: math.Inf(1)}
+	if d.units == nil {
+		return l
+	}
+	var work, pcie, link []float64
+	for b := max(from, d.units.first); b < min(to, d.units.first+int64(d.units.n)); b++ {
+		if c := d.units.get(b); c.w > 0 {
+			work = append(work, float64(c.maxWork))
+			pcie = append(pcie, float64(c.maxPCIe))
+			link = append(link, float64(c.maxLink))
+		}
+	}
+	l.work = max(workFloor, quantile(work, 0.75))
+	if v := quantile(pcie, 0.75); v >= nearPeak*m.pciePeak {
+		l.pcie = v
+	}
+	if v := quantile(link, 0.75); v >= nearPeak*m.linkPeak {
+		l.link = v
+	}
+	return l
+}
+
+// copies is the share of time that copies over PCIe took.
+func (l levels) copies(u usage) float64 {
+	return clamp(max(u.copying, max(u.rx, u.tx)/l.pcie), 0, 1)
+}
+
+// shares of a GPU's time, given what its units reach.
+func (m *model) shares(u usage, l levels) shares {
 	var s shares
 	resident := u.util
 	switch {
@@ -63,13 +90,15 @@ func (m *model) shares(u usage, level float64) shares {
 		s.work, s.idle = resident, 1-resident
 		return s
 	}
-	s.copying, s.tiny = u.copying, u.tiny
-	left := max(0, 1-s.copying-s.tiny)
-	s.work = min(left, u.work/level)
+	s.copying, s.tiny = l.copies(u), u.tiny
+	s.work = min(1, u.work/l.work)
+	// Copies may go on beside work: then they cost nothing.
+	s.copying = min(s.copying, 1-s.work)
+	s.tiny = min(s.tiny, 1-s.work-s.copying)
+	left := 1 - s.work - s.copying - s.tiny
 	if u.work > 0 {
 		s.memory = s.work * clamp(u.memory/u.work, 0, 1)
 	}
-	left -= s.work
 	s.idle = min(left, 1-clamp(resident, 0, 1))
 	s.wait = left - s.idle
 	s.link = min(s.wait, u.link/m.linkPeak)
@@ -81,7 +110,7 @@ func (m *model) spanShares(s Span) []shares {
 	from, to := m.inner(s)
 	out := make([]shares, len(m.workers))
 	for i, d := range m.workers {
-		out[i] = m.shares(m.usageOf(d, from, to), m.level(d, from, to))
+		out[i] = m.shares(m.usageOf(d, from, to), m.levels(d, from, to))
 	}
 	return out
 }

@@ -39,6 +39,7 @@ type device struct {
 	shared *physical
 	// costs is what each call took when Open tried it.
 	costs map[string]CallCost
+	plan  []CallCost // the same, in order
 	// lanes are those of its sources; Sources fills them.
 	lanes []*lane
 	// memUsed is what the cheap set read last.

@@ -107,8 +107,9 @@ type CallCost struct {
 	// CPUNS is the median of the CPU time that they took.
 	CPUNS int64 `yaml:"cpu_ns" json:"cpu_ns"`
 	Tries int   `yaml:"tries" json:"tries"`
-	// Every is the time between two calls by plan; empty where the call is
-	// not made.
+	// RecentNS is what it has cost of late, a running mean.
+	RecentNS int64 `yaml:"recent_ns,omitempty" json:"recent_ns,omitempty"`
+	// Every is the time between two calls as it is now.
 	Every string `yaml:"every,omitempty" json:"every,omitempty"`
 	// Error is how the last try ended where it failed.
 	Error string `yaml:"error,omitempty" json:"error,omitempty"`
