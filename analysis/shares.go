@@ -29,25 +29,50 @@ type shares struct {
 // less is noise.
 const workFloor = 10
 
-// level is how hard a GPU works in a stretch when it works: the highest window
-// of a block, where three blocks in four stay below. Other work than the
-// stretch's does not matter, and windows that hold only part of a step's work
-// lie below it.
-func (m *model) level(d *device, from, to int64) float64 {
-	if d.units == nil {
-		return math.NaN()
-	}
-	var tops []float64
-	for b := max(from, d.units.first); b < min(to, d.units.first+int64(d.units.n)); b++ {
-		if c := d.units.get(b); c.w > 0 {
-			tops = append(tops, float64(c.maxWork))
-		}
-	}
-	return max(workFloor, quantile(tops, 0.75))
+// levels are what a GPU's units reach in a stretch when they are at it.
+type levels struct {
+	// work is in percent, see work.
+	work float64
+	// sm is the SMs' activity for each percent of work, in percent.
+	sm float64
+	// link is the NVLink rate in MiB/s of windows that are filled with
+	// traffic; infinite where none is: bytes then do not say how long they took.
+	link float64
 }
 
-// shares of a GPU's time, given its busy level.
-func (m *model) shares(u usage, level float64) shares {
+// plateau is by how much the highest rate of a block may lie below the highest
+// of all for windows to be filled with traffic: where traffic comes in bursts
+// shorter than a window, the rates depend on how many a window holds.
+const plateau = 0.05
+
+// levels are the highest window of a block, where three blocks in four stay
+// below. Other work than the stretch's does not matter, and windows that hold
+// only part of a step's work lie below it.
+func (m *model) levels(d *device, from, to int64) levels {
+	l := levels{work: math.NaN(), sm: math.NaN(), link: math.Inf(1)}
+	if d.units == nil {
+		return l
+	}
+	var work, sm, link []float64
+	for b := max(from, d.units.first); b < min(to, d.units.first+int64(d.units.n)); b++ {
+		if c := d.units.get(b); c.w > 0 {
+			work = append(work, float64(c.maxWork))
+			if c.maxWork > workFloor {
+				sm = append(sm, float64(c.smAtMax/c.maxWork))
+			}
+			link = append(link, float64(c.maxLink))
+		}
+	}
+	l.work = max(workFloor, quantile(work, 0.75))
+	l.sm = median(sm)
+	if top := quantile(link, 0.9); top >= linkFloor && quantile(link, 0.25) >= (1-plateau)*top {
+		l.link = top
+	}
+	return l
+}
+
+// shares of a GPU's time, given what its units reach.
+func (m *model) shares(u usage, l levels) shares {
 	var s shares
 	resident := u.util
 	switch {
@@ -64,12 +89,14 @@ func (m *model) shares(u usage, level float64) shares {
 		return s
 	}
 	s.copying, s.tiny = u.copying, u.tiny
-	left := max(0, 1-s.copying-s.tiny)
-	s.work = min(left, u.work/level)
+	s.work = min(1, u.work/l.work)
+	// Copies may go on beside work: then they cost nothing.
+	s.copying = min(s.copying, 1-s.work)
+	s.tiny = min(s.tiny, 1-s.work-s.copying)
+	left := 1 - s.work - s.copying - s.tiny
 	if u.work > 0 {
 		s.memory = s.work * clamp(u.memory/u.work, 0, 1)
 	}
-	left -= s.work
 	s.idle = min(left, 1-clamp(resident, 0, 1))
 	s.wait = left - s.idle
 	s.link = min(s.wait, u.link/m.linkPeak)
@@ -81,7 +108,7 @@ func (m *model) spanShares(s Span) []shares {
 	from, to := m.inner(s)
 	out := make([]shares, len(m.workers))
 	for i, d := range m.workers {
-		out[i] = m.shares(m.usageOf(d, from, to), m.level(d, from, to))
+		out[i] = m.shares(m.usageOf(d, from, to), m.levels(d, from, to))
 	}
 	return out
 }

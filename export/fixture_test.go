@@ -86,7 +86,7 @@ func fixture(t testing.TB) *export.Source {
 		for g := range 2 {
 			gpus = append(gpus, map[string]any{
 				"gpu": g, "uuid": fmt.Sprintf("GPU-%d%d", n, g), "pci_bus_id": fmt.Sprintf("00000000:%02d:00.0", g),
-				"name": "NVIDIA H200", "memory_bytes": int64(140) << 30, "memory_bus_bits": 6144, "memory_clock_max_mhz": 3201,
+				"name": "NVIDIA H200", "memory_bytes": int64(140) << 30, "memory_bus_bits": 6016, "memory_clock_max_mhz": 3201,
 			})
 		}
 		must(t, rundir.WriteNodeMeta(d, name, &rundir.NodeMeta{Node: name, GPUs: gpus, End: &rundir.NodeEnd{Reason: "job ended"}}))

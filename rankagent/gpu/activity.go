@@ -42,7 +42,7 @@ type activity struct {
 
 func newActivity(dev *device) *activity {
 	interval := max(dev.driver.interval, activityInterval)
-	return &activity{
+	s := &activity{
 		lane:      newLane(dev, table.GPUActivity, kindActivity, interval),
 		abs:       absences{table: table.GPUActivity, key: dev.key},
 		gpm:       newGPM(dev),
@@ -50,6 +50,14 @@ func newActivity(dev *device) *activity {
 		eval:      newCall(callMetrics, interval, dev.costs[callMetrics]),
 		maxWindow: clock.NodeTime(max(maxWindows*interval, longestWindow)),
 	}
+	s.calls = []*call{s.get, s.eval}
+	return s
+}
+
+// Pace implements rankagent.Paced: where the budget does not allow the planned
+// windows they are longer, and still one follows the other.
+func (s *activity) Pace() time.Duration {
+	return time.Duration(float64(s.interval) * s.dev.shared.budget.factor(kindActivity))
 }
 
 const (

@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -39,6 +40,8 @@ type call struct {
 	cost               float64 // ns, a running mean that a single slow call moves little
 	failures           int
 	cheap              time.Duration // what it may take at every tick
+	// shownCost and shownEvery are what a plan shows, from any goroutine.
+	shownCost, shownEvery atomic.Int64
 }
 
 // newCall plans a call by what it cost when it was tried.
@@ -48,7 +51,30 @@ func newCall(name string, tick time.Duration, c CallCost) *call {
 		k.cheap = gpmCost
 	}
 	k.every = k.afford(k.cost)
+	k.show()
 	return k
+}
+
+func (c *call) show() {
+	c.shownCost.Store(int64(c.cost))
+	c.shownEvery.Store(int64(c.every))
+}
+
+// dear says whether the call costs more than is not worth a thought.
+func (c *call) dear() bool { return c.cost > float64(c.cheap) }
+
+// stretch sets the least time between two calls.
+func (c *call) stretch(floor time.Duration) {
+	if floor == c.floor {
+		return
+	}
+	wait := c.every - c.tick/2
+	c.floor = floor
+	c.every = c.afford(c.cost)
+	if c.every > c.tick && c.next > 0 {
+		c.next += clock.NodeTime(c.every - c.tick/2 - max(wait, 0))
+	}
+	c.show()
 }
 
 // afford returns the time between calls that a cost allows.
@@ -83,6 +109,7 @@ func (c *call) observe(now clock.NodeTime, took time.Duration, ret nvml.Return) 
 		wait = c.every - c.tick/2
 	}
 	c.next = now + clock.NodeTime(wait)
+	c.show()
 	if ret == nvml.SUCCESS || ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_TIMEOUT {
 		c.failures = 0
 		return changed

@@ -114,28 +114,73 @@ func (dev *device) measure(call string, f func() nvml.Return) (CallCost, nvml.Re
 	return c, ret
 }
 
-// planned adds to each call's cost how often it will be made. A call that was
-// not tried long enough for a fair median is put right while it is made.
-func (dev *device) planned(costs []CallCost) []CallCost {
+// place is where a call stands in the schedule: its kind, and the time between
+// two calls where it costs nothing.
+type place struct {
+	kind  kind
+	floor time.Duration
+}
+
+// schedule returns the place of each call that the sources make.
+func (dev *device) schedule() map[string]place {
 	tick := dev.driver.interval
-	floor := map[string]time.Duration{
-		callSample: max(tick, activityInterval), callMetrics: max(tick, activityInterval),
-		callPower: powerInterval, callProcesses: time.Duration(processEvery), callProcessUtil: time.Duration(processEvery),
+	places := map[string]place{
+		callSample: {kindActivity, max(tick, activityInterval)}, callMetrics: {kindActivity, max(tick, activityInterval)},
+		callPower:     {kindPower, powerInterval},
+		callProcesses: {kindProcess, time.Duration(processEvery)}, callProcessUtil: {kindProcess, time.Duration(processEvery)},
 	}
 	for _, it := range cheapItems(dev) {
-		floor[it.name] = tick
+		places[it.name] = place{kindCheap, tick}
 	}
 	for _, it := range counterItems() {
-		floor[it.name] = counterInterval
+		places[it.name] = place{kindCounter, counterInterval}
 	}
 	for _, it := range energyItems() {
-		floor[it.name] = energyInterval
+		places[it.name] = place{kindEnergy, energyInterval}
+	}
+	return places
+}
+
+// spends returns what the calls of a second take by what they cost when they
+// were tried.
+func (dev *device) spends(costs []CallCost) (s spent) {
+	places := dev.schedule()
+	for _, c := range costs {
+		p := places[c.Call]
+		k := newCall(c.Call, p.floor, c)
+		if p.kind == kindCounter && k.dear() {
+			p.kind = kindDear
+		}
+		s[p.kind] += float64(c.MedianNS) / k.every.Seconds()
+	}
+	return s
+}
+
+// showPlan puts into the plan how often each call is made as it is now, and what
+// it has cost of late. A call that was not tried long enough for a fair median
+// is put right while it is made.
+func (dev *device) showPlan(costs []CallCost) {
+	places := dev.schedule()
+	live := map[string]*call{}
+	for _, l := range dev.lanes {
+		for _, c := range l.calls {
+			live[c.name] = c
+		}
 	}
 	for i := range costs {
 		c := &costs[i]
-		c.Every = newCall(c.Call, floor[c.Call], *c).every.String()
+		p := places[c.Call]
+		k := live[c.Call]
+		if k == nil {
+			k = newCall(c.Call, p.floor, *c)
+		}
+		if p.kind == kindCounter && k.shownCost.Load() > int64(k.cheap) {
+			p.kind = kindDear
+		}
+		every := time.Duration(float64(p.floor) * dev.shared.budget.factor(p.kind))
+		c.Every = max(every, time.Duration(k.shownEvery.Load())).String()
+		c.RecentNS = k.shownCost.Load()
 	}
-	return costs
 }
 
 // threadCPU returns the calling thread's CPU time.

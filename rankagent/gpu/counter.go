@@ -101,7 +101,7 @@ func (s *counters) Name() string { return s.name }
 // Finish reads once more at the end, so that totals cover the job: also what is
 // not due, unless it failed.
 func (s *counters) Finish(out rankagent.Out) error {
-	s.ticks = 0 // the budget leaves out no first tick
+	s.final = true
 	for _, c := range s.calls {
 		if c.failures == 0 {
 			c.next = 0

@@ -39,6 +39,7 @@ type device struct {
 	shared *physical
 	// costs is what each call took when Open tried it.
 	costs map[string]CallCost
+	plan  []CallCost // the same, in order
 	// lanes are those of its sources; Sources fills them.
 	lanes []*lane
 	// memUsed is what the cheap set read last.
@@ -165,6 +166,20 @@ func (dev *device) describeStatic(id *identity, info *Info, sysfs string) {
 		m, ret := h.GetMemoryInfo_v2()
 		if ret == nvml.SUCCESS && m.Total <= maxMemory {
 			info.MemoryBytes = int64(m.Total)
+		}
+		return ret
+	})
+	ask(fnBusWidth, "memory_bus_bits", func() nvml.Return {
+		bits, ret := h.GetMemoryBusWidth()
+		if ret == nvml.SUCCESS && bits <= maxBusBits {
+			info.MemoryBusBits = int64(bits)
+		}
+		return ret
+	})
+	ask(fnMaxClock, "memory_clock_max_mhz", func() nvml.Return {
+		mhz, ret := h.GetMaxClockInfo(nvml.CLOCK_MEM)
+		if ret == nvml.SUCCESS && mhz <= maxMHz {
+			info.MemoryClockMaxMHz = int64(mhz)
 		}
 		return ret
 	})

@@ -34,7 +34,6 @@ type Driver struct {
 	devices  []*device
 	selected []bool
 	infos    []Info
-	plan     []CallCost
 	// rankOf, holders and processUtil are as in Options.
 	rankOf      func(pid int) int
 	holders     func(gpu int, pids []int)
@@ -47,8 +46,17 @@ type Driver struct {
 // has.
 func (d *Driver) Devices() []Info { return d.infos }
 
-// Plan returns what each call cost on each GPU when Open tried it.
-func (d *Driver) Plan() []CallCost { return d.plan }
+// Plan returns what each call cost on each GPU when Open tried it and of late,
+// and how often it is made now.
+func (d *Driver) Plan() []CallCost {
+	var plan []CallCost
+	for _, dev := range d.devices {
+		at := len(plan)
+		plan = append(plan, dev.plan...)
+		dev.showPlan(plan[at:])
+	}
+	return plan
+}
 
 // Sources returns new sources for the selected GPUs, one for each kind of
 // reading of each GPU, and two for all of them: what the driver tells of its own

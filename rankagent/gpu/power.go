@@ -43,11 +43,13 @@ type power struct {
 }
 
 func newPower(dev *device) *power {
-	return &power{
+	s := &power{
 		lane: newLane(dev, table.GPUPower, kindPower, powerInterval),
 		abs:  absences{table: table.GPUPower, key: dev.key},
 		call: newCall(callPower, powerInterval, dev.costs[callPower]),
 	}
+	s.calls = []*call{s.call}
+	return s
 }
 
 const callPower = "nvmlDeviceGetSamples(TOTAL_POWER)"
@@ -57,7 +59,7 @@ func (s *power) Name() string { return "power " + s.dev.key }
 
 // Finish fetches what the driver has sampled since the last read.
 func (s *power) Finish(out rankagent.Out) error {
-	s.ticks = 0
+	s.final = true
 	if s.call.failures == 0 {
 		s.call.next = 0
 	}

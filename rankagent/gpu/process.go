@@ -49,7 +49,7 @@ type holder struct {
 }
 
 func newProcesses(dev *device) *processes {
-	return &processes{
+	s := &processes{
 		lane: newLane(dev, table.GPUProcess, kindProcess, processInterval),
 		abs:  absences{table: table.GPUProcess, key: dev.key},
 		list: newCall(callProcesses, processInterval, dev.costs[callProcesses]),
@@ -57,6 +57,8 @@ func newProcesses(dev *device) *processes {
 		// The first read notes who holds the GPU already.
 		known: map[int]holder{},
 	}
+	s.calls = []*call{s.list, s.util}
+	return s
 }
 
 // Name returns "processes" and the ordinal.

@@ -1,0 +1,4 @@
+package export
+
+// LimitCells bounds the frames that are filled at a time.
+func (s *Source) LimitCells(n int) { s.cells = n }

@@ -1,0 +1,204 @@
+package export_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gswarm/gswarm/export"
+	"github.com/gswarm/gswarm/table"
+)
+
+// The run's directory has another name each time.
+func runName(b []byte) []byte {
+	_, rest, _ := bytes.Cut(b, []byte(`","interval_s"`))
+	return append([]byte(`{"run":"NAME","interval_s"`), rest...)
+}
+
+func TestJSON(t *testing.T) {
+	src := fixture(t)
+	for _, every := range []time.Duration{time.Second, 400 * time.Millisecond, time.Hour} {
+		var b bytes.Buffer
+		sum, err := src.JSON(context.Background(), &b, every)
+		must(t, err)
+		if sum.GPUs != 4 || len(sum.Notes) != 0 || !json.Valid(b.Bytes()) {
+			t.Errorf("%s: summary %+v, valid %v", every, sum, json.Valid(b.Bytes()))
+		}
+		golden(t, fmt.Sprintf("frames-%s.json", every), runName(b.Bytes()))
+	}
+}
+
+// However few frames are filled at a time, they are the same.
+func TestFramesByChunks(t *testing.T) {
+	src := fixture(t)
+	var whole, pieces bytes.Buffer
+	_, err := src.JSON(context.Background(), &whole, 70*time.Millisecond)
+	must(t, err)
+	for _, cells := range []int{1, 100, 500} {
+		src.LimitCells(cells)
+		pieces.Reset()
+		_, err = src.JSON(context.Background(), &pieces, 70*time.Millisecond)
+		must(t, err)
+		if !bytes.Equal(whole.Bytes(), pieces.Bytes()) {
+			t.Errorf("%d cells: %s", cells, head(pieces.Bytes(), whole.Bytes()))
+		}
+	}
+}
+
+// tree is all files below a directory in one text.
+func tree(t *testing.T, dir string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		must(t, err)
+		content, err := os.ReadFile(path)
+		must(t, err)
+		fmt.Fprintf(&b, "== %s\n%s", rel, content)
+		if strings.HasSuffix(path, ".json") && !json.Valid(content) {
+			t.Errorf("%s is no JSON", rel)
+		}
+		return nil
+	}))
+	return b.Bytes()
+}
+
+func TestGPUTop(t *testing.T) {
+	src, dir := fixture(t), t.TempDir()
+	sum, err := src.GPUTop(context.Background(), dir, time.Second)
+	must(t, err)
+	if sum.GPUs != 4 || sum.Frames != 3 {
+		t.Errorf("summary %+v", sum)
+	}
+	golden(t, "gputop.txt", tree(t, dir))
+}
+
+func TestCSV(t *testing.T) {
+	src := fixture(t)
+	var b bytes.Buffer
+	lines, gpus, err := src.CSV(context.Background(), &b, time.Second)
+	must(t, err)
+	golden(t, "temperatures.csv", b.Bytes())
+	if n := bytes.Count(b.Bytes(), []byte("\n")); int64(n) != lines+1 {
+		t.Errorf("%d lines, said %d", n, lines)
+	}
+	first := gpus[0]
+	// Temperatures 40, 41, 42 in turn over twelve readings.
+	if s := first.Temperature; s.N != 12 || s.Min != 40 || s.Max != 42 || math.Abs(s.Mean-41) > 1e-9 || math.Abs(s.SD()-math.Sqrt(2.0/3)) > 1e-9 {
+		t.Errorf("temperature %+v", s)
+	}
+	if s := gpus[3].Power; s.N != 0 {
+		t.Errorf("power of a GPU without any: %+v", s)
+	}
+}
+
+func TestTableCSV(t *testing.T) {
+	src := fixture(t)
+	var b bytes.Buffer
+	rows, err := src.TableCSV(context.Background(), &b, table.Event)
+	must(t, err)
+	if rows != 6 {
+		t.Errorf("%d rows", rows)
+	}
+	golden(t, "event.csv", b.Bytes())
+}
+
+// records takes a file of TFRecords apart, its sums compared.
+func records(t *testing.T, b []byte) (all [][]byte) {
+	t.Helper()
+	masked := func(b []byte) uint32 {
+		sum := crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))
+		return (sum>>15 | sum<<17) + 0xa282ead8
+	}
+	for len(b) > 0 {
+		n := binary.LittleEndian.Uint64(b)
+		data := b[12 : 12+n]
+		if binary.LittleEndian.Uint32(b[8:]) != masked(b[:8]) || binary.LittleEndian.Uint32(b[12+n:]) != masked(data) {
+			t.Fatal("a wrong sum")
+		}
+		all, b = append(all, data), b[16+n:]
+	}
+	return all
+}
+
+func TestTFEvents(t *testing.T) {
+	src, dir := fixture(t), t.TempDir()
+	sum, err := src.TFEvents(context.Background(), dir, time.Second)
+	must(t, err)
+	if sum.GPUs != 4 {
+		t.Errorf("summary %+v", sum)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*", "events.out.tfevents.*"))
+	must(t, err)
+	var said strings.Builder
+	for _, path := range files {
+		rel, err := filepath.Rel(dir, path)
+		must(t, err)
+		fmt.Fprintf(&said, "== %s\n", rel)
+		b, err := os.ReadFile(path)
+		must(t, err)
+		for _, r := range records(t, b) {
+			e := fields(t, r)
+			fmt.Fprintf(&said, "%.6f step %d %s", math.Float64frombits(get(e, 1).value)-float64(fixtureWall)/1e9, get(e, 2).value, get(e, 3).bytes)
+			for _, v := range fields(t, get(e, 5).bytes) {
+				value := fields(t, v.bytes)
+				fmt.Fprintf(&said, " %s=%g", get(value, 1).bytes, math.Float32frombits(uint32(get(value, 2).value)))
+			}
+			said.WriteByte('\n')
+		}
+	}
+	golden(t, "tfevents.txt", []byte(said.String()))
+}
+
+// A run without GPUs is exported too.
+func TestWithoutGPUs(t *testing.T) {
+	d := run(t)
+	src := merged(t, d)
+	var b bytes.Buffer
+	sum, err := src.JSON(context.Background(), &b, time.Second)
+	must(t, err)
+	if sum.Frames != 0 || !json.Valid(b.Bytes()) {
+		t.Errorf("%+v\n%s", sum, b.Bytes())
+	}
+	for _, write := range []func(context.Context, string, time.Duration) (export.FramesSummary, error){src.GPUTop, src.TFEvents} {
+		dir := t.TempDir()
+		_, err := write(context.Background(), dir, time.Second)
+		must(t, err)
+		if len(tree(t, dir)) != 0 {
+			t.Errorf("files of no GPU: %s", tree(t, dir))
+		}
+	}
+	_, gpus, err := src.CSV(context.Background(), &b, time.Second)
+	must(t, err)
+	if len(gpus) != 0 {
+		t.Error(gpus)
+	}
+	_, err = src.Perfetto(context.Background(), &b, export.PerfettoOptions{})
+	must(t, err)
+}
+
+func TestInterrupted(t *testing.T) {
+	src := fixture(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var b bytes.Buffer
+	if _, err := src.JSON(ctx, &b, time.Second); err == nil {
+		t.Error("JSON went on")
+	}
+	if _, err := src.Perfetto(ctx, &b, export.PerfettoOptions{}); err == nil {
+		t.Error("Perfetto went on")
+	}
+}
