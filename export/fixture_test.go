@@ -72,6 +72,16 @@ const (
 // fixture makes the run and merges it.
 func fixture(t testing.TB) *export.Source {
 	t.Helper()
+	d := unmerged(t)
+	_, err := merge.Run(context.Background(), string(d), merge.Options{})
+	must(t, err)
+	src, err := export.Timeline(d)
+	must(t, err)
+	return src
+}
+
+func unmerged(t testing.TB) rundir.Dir {
+	t.Helper()
 	d := rundir.Dir(t.TempDir())
 	end := fixtureTime(fixtureLen)
 	must(t, os.MkdirAll(d.Nodes(), 0o700))
@@ -92,11 +102,7 @@ func fixture(t testing.TB) *export.Source {
 		must(t, rundir.WriteNodeMeta(d, name, &rundir.NodeMeta{Node: name, GPUs: gpus, End: &rundir.NodeEnd{Reason: "job ended"}}))
 		spool(t, d, n)
 	}
-	_, err := merge.Run(context.Background(), string(d), merge.Options{})
-	must(t, err)
-	src, err := export.Timeline(d)
-	must(t, err)
-	return src
+	return d
 }
 
 // spool writes and seals the rows of a node.
