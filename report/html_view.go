@@ -41,7 +41,7 @@ type findingView struct {
 
 type evidenceView struct{ Says, Where string }
 
-type stragglerView struct{ Who, At, For, Waited, Share, Often, Why string }
+type stragglerView struct{ Who, At, For, How, Why string }
 
 type balanceView struct{ Name, CV, Key, Class, Lowest, Highest, GPUs string }
 
@@ -199,16 +199,8 @@ func stragglerViews(r *analysis.Result) []stragglerView {
 		if i == mostRows {
 			break
 		}
-		often, why := "in every step", "no cause found"
-		if !g.Chronic {
-			often = "in " + plural(g.Steps, "step")
-		}
-		if g.Cause != "" {
-			why = causeClause(g.Cause)
-		}
-		views = append(views, stragglerView{
-			placeText(g.Place), since(r.Job.BeginNS, g.BeginNS), duration(g.Seconds()), nanos(g.ExcessNS) + " ± " + nanos(g.BoundNS), percent(g.Excess), often, why,
-		})
+		how, why := waited(g)
+		views = append(views, stragglerView{placeText(g.Place), since(r.Job.BeginNS, g.BeginNS), duration(g.Seconds()), how, why})
 	}
 	return views
 }
