@@ -17,6 +17,7 @@ type view struct {
 	Tiles                                              []tile
 	Findings                                           []findingView
 	FewerFindings                                      string
+	Quiet                                              int
 	Stragglers                                         []stragglerView
 	Balance                                            []balanceView
 	GPUs, Hosts                                        []rowView
@@ -35,7 +36,7 @@ type findingView struct {
 	Index, N             int
 	Title, Severity, How string
 	Detail, Remedy       string
-	Jump                 bool
+	Jump, Quiet          bool
 	Evidence             []evidenceView
 }
 
@@ -84,6 +85,11 @@ func viewOf(r *analysis.Result) *view {
 	v.Findings = findingViews(r)
 	if n := len(r.Findings) - mostFindings; n > 0 {
 		v.FewerFindings = fmt.Sprintf("and %s more: gswarm report --json", count(int64(n)))
+	}
+	for _, f := range v.Findings {
+		if f.Quiet {
+			v.Quiet++
+		}
 	}
 	v.Stragglers = stragglerViews(r)
 	v.Balance, v.GPUs, v.Hosts = balanceViews(r), gpuRows(r), hostRows(r)
@@ -164,8 +170,8 @@ func findingViews(r *analysis.Result) []findingView {
 			break
 		}
 		v := findingView{
-			Index: i, N: i + 1, Title: clean(f.Title), Severity: clean(string(f.Severity)), Detail: clean(f.Detail), Remedy: clean(f.Remedy),
-			Jump: r.Job.GPUs > 0,
+			Index: i, N: i + 1, Title: sentence(clean(f.Title)), Severity: clean(string(f.Severity)), Detail: clean(f.Detail), Remedy: clean(f.Remedy),
+			Jump: r.Job.GPUs > 0, Quiet: f.Severity == analysis.Info,
 		}
 		var how []string
 		if p := places(f.Places); p != "" {
