@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"slices"
 	"testing"
 
 	"github.com/gswarm/gswarm/table"
@@ -105,8 +106,11 @@ func FuzzColumn(f *testing.F) {
 	if err := enc.Encode(&g, b); err != nil {
 		f.Fatal(err)
 	}
+	pages := slices.Concat(g.parts...)
 	for i, c := range b.Table.Columns {
-		f.Add(bytes.Clone(g.parts[i]), byte(physicalOf(c.Type)), !c.Required, uint16(40))
+		page := pages[:g.chunks[i].size]
+		pages = pages[len(page):]
+		f.Add(bytes.Clone(page), byte(physicalOf(c.Type)), !c.Required, uint16(40))
 	}
 	f.Fuzz(func(t *testing.T, page []byte, physical byte, optional bool, rows uint16) {
 		kinds := map[byte]table.Type{physInt32: table.Int32, physInt64: table.Int64, physFloat: table.Float32, physDouble: table.Float64, physBytes: table.String}

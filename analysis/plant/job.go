@@ -105,6 +105,16 @@ func newBase(rng *rand.Rand) base {
 	return b
 }
 
+// rest is how a GPU is beside its kernels: where these are light its clock stays
+// at its highest, where not it comes back to that as it was recorded.
+func (b base) rest() change {
+	c := unchanged()
+	if b.light != nil {
+		c.clockMHz, c.reasons = b.light.clockMHz, b.light.reasons
+	}
+	return c
+}
+
 func lightKernels(rng *rand.Rand) *change {
 	c := unchanged()
 	c.clockMHz, c.reasons, c.power = 1980, 0, 0.5+0.35*rng.Float64()
@@ -227,6 +237,14 @@ func (j *job) step(t int64, number int) int64 {
 func (j *job) lay(rank int, p *planned, last int64) {
 	r := &p.ranks[rank]
 	k := j.track(rank)
+	if j.base.light != nil {
+		rest := j.base.rest()
+		for _, c := range []**change{&r.onGap, &r.onH2D, &r.onComm, &r.onWait} {
+			if *c == nil {
+				*c = &rest
+			}
+		}
+	}
 	j.idleAs(rank, r.gap, r.onGap)
 	j.phase(rank, "h2d", r.h2d, r.onH2D)
 	first := j.nodes[rank/perNode].first + p.number

@@ -169,6 +169,29 @@ func (dev *device) describeStatic(id *identity, info *Info, sysfs string) {
 		}
 		return ret
 	})
+	ask(fnBusWidth, "memory_bus_bits", func() nvml.Return {
+		bits, ret := h.GetMemoryBusWidth()
+		if ret == nvml.SUCCESS && bits <= maxBusBits {
+			info.MemoryBusBits = int64(bits)
+		}
+		return ret
+	})
+	for _, c := range []struct {
+		field string
+		clock nvml.ClockType
+		to    *int64
+	}{
+		{"memory_clock_max_mhz", nvml.CLOCK_MEM, &info.MemoryClockMaxMHz},
+		{"clock_sm_max_mhz", nvml.CLOCK_SM, &info.ClockSMMaxMHz},
+	} {
+		ask(fnMaxClock, c.field, func() nvml.Return {
+			mhz, ret := h.GetMaxClockInfo(c.clock)
+			if ret == nvml.SUCCESS && mhz <= maxMHz {
+				*c.to = int64(mhz)
+			}
+			return ret
+		})
+	}
 	ask(fnPowerLimit, "power_limit_mw", func() nvml.Return {
 		mw, ret := h.GetEnforcedPowerLimit()
 		if ret == nvml.SUCCESS && mw <= maxPowerMW {
