@@ -67,24 +67,41 @@ type Encoder struct {
 	picked  []int32
 	nulls   []bool
 	try     Group
+	plan    intPlan
+	// thorough encoders try for each column what makes it shortest.
+	thorough  bool
+	intDict   map[int64]int32
+	intValues []int64
 }
 
-var encoders = sync.Pool{}
+var encoders, thoroughEncoders sync.Pool
 
 // NewEncoder returns an encoder; Release gives it back.
-func NewEncoder() (*Encoder, error) {
-	if e, ok := encoders.Get().(*Encoder); ok {
+func NewEncoder() (*Encoder, error) { return pooledEncoder(&encoders, false) }
+
+// newThoroughEncoder returns one that takes some times as long and writes less:
+// sealing is done once and has time.
+func newThoroughEncoder() (*Encoder, error) { return pooledEncoder(&thoroughEncoders, true) }
+
+func pooledEncoder(pool *sync.Pool, thorough bool) (*Encoder, error) {
+	if e, ok := pool.Get().(*Encoder); ok {
 		return e, nil
 	}
-	z, err := newZstdEncoder()
+	z, err := newZstdEncoder(thorough)
 	if err != nil {
 		return nil, err
 	}
-	return &Encoder{zstd: z, dict: make(map[string]int32)}, nil
+	return &Encoder{zstd: z, dict: make(map[string]int32), thorough: thorough}, nil
 }
 
 // Release ends the use of the encoder.
-func (e *Encoder) Release() { encoders.Put(e) }
+func (e *Encoder) Release() {
+	if e.thorough {
+		thoroughEncoders.Put(e)
+		return
+	}
+	encoders.Put(e)
+}
 
 // Encode makes a row group of all rows of b in g, whose memory is used again.
 func (e *Encoder) Encode(g *Group, b *table.Batch) error {
@@ -206,10 +223,22 @@ func (e *Encoder) column(g *Group, col table.Column, d columnData) (chunk, error
 	var err error
 	switch col.Type {
 	case table.Int64, table.Int32, table.Timestamp:
-		if enc = st.integers(d.ints, valid); enc == encodingDelta && len(valid) >= 4*pageRows {
-			if enc, err = e.probe(col, d); err != nil {
-				return c, err
-			}
+		e.plan = intPlan{encoding: st.integers(d.ints, valid)}
+		switch {
+		case e.thorough && st.any:
+			e.plan, err = e.choose(col, d, e.plan)
+		case e.plan.encoding == encodingDelta && len(valid) >= 4*pageRows:
+			e.plan.encoding, err = e.probe(col, d)
+		}
+		if err != nil {
+			return c, err
+		}
+		if enc = e.plan.encoding; enc == encodingDict {
+			width = e.intWidth()
+			hasPlain = true // the dictionary's page is
+			c.raw += e.intDictPage(g, col)
+			c.page = int64(len(g.own) - begin)
+			c.dict = 1 // anything but 0: it stands at the beginning
 		}
 	case table.Float64, table.Float32:
 		st.floats(d.floats, valid)
@@ -240,25 +269,6 @@ func (e *Encoder) column(g *Group, col table.Column, d columnData) (chunk, error
 	return c, nil
 }
 
-// probe encodes one page both ways. Counters of many nodes in one order of time
-// jump from one node's level to the next one's, and their differences are
-// longer than they are.
-func (e *Encoder) probe(col table.Column, d columnData) (byte, error) {
-	from := len(d.valid) / pageRows / 2 * pageRows
-	size := [2]int{}
-	for i, enc := range []byte{encodingDelta, encodingPlain} {
-		e.try.reset()
-		if _, _, err := e.dataPage(&e.try, col, d, from, min(from+pageRows, len(d.valid)), enc, 0); err != nil {
-			return enc, err
-		}
-		size[i] = len(e.try.own)
-	}
-	if size[1] < size[0] {
-		return encodingPlain, nil
-	}
-	return encodingDelta, nil
-}
-
 // encodingList is a list of encodings as the footer has it.
 func encodingList(enc byte, hasPlain, hasOther bool) []byte {
 	list := make([]byte, 1, 4)
@@ -286,29 +296,9 @@ func (e *Encoder) dataPage(g *Group, col table.Column, d columnData, from, to in
 	}
 	switch col.Type {
 	case table.Int64, table.Timestamp, table.Int32:
-		e.ints = pick(e.ints[:0], d.ints[from:to], valid)
-		if col.Type == table.Int32 {
-			for _, v := range e.ints {
-				if int64(int32(v)) != v {
-					return 0, enc, fmt.Errorf("%d does not fit its 32 bits", v)
-				}
-			}
-		}
-		if len(e.ints) == 0 {
-			// Not every reader takes delta encoding of nothing.
-			enc = encodingPlain
-		}
-		switch {
-		case enc == encodingDelta:
-			e.page = appendDelta(e.page, e.ints)
-		case col.Type == table.Int32:
-			for _, v := range e.ints {
-				e.page = le.AppendUint32(e.page, uint32(v))
-			}
-		default:
-			for _, v := range e.ints {
-				e.page = le.AppendUint64(e.page, uint64(v))
-			}
+		var err error
+		if enc, err = e.intPage(col, d.ints[from:to], valid, from, to, enc, width); err != nil {
+			return 0, enc, err
 		}
 	case table.Float64:
 		e.floats = pick(e.floats[:0], d.floats[from:to], valid)
@@ -485,78 +475,6 @@ func run(v []int32) int {
 		n++
 	}
 	return n
-}
-
-// The shape of delta encoding that everybody writes.
-const (
-	deltaBlock = 128
-	deltaMinis = 4
-	deltaMini  = deltaBlock / deltaMinis
-)
-
-// appendDelta appends values, of which there is one at least, delta-encoded.
-// Differences wrap around, as the format says.
-func appendDelta(dst []byte, v []int64) []byte {
-	dst = binary.AppendUvarint(dst, deltaBlock)
-	dst = binary.AppendUvarint(dst, deltaMinis)
-	dst = binary.AppendUvarint(dst, uint64(len(v)))
-	dst = binary.AppendUvarint(dst, zigzag(v[0]))
-	var d [deltaBlock]int64
-	for from := 1; from < len(v); from += deltaBlock {
-		n := min(deltaBlock, len(v)-from)
-		least := int64(math.MaxInt64)
-		for k := range n {
-			d[k] = v[from+k] - v[from+k-1]
-			least = min(least, d[k])
-		}
-		dst = binary.AppendUvarint(dst, zigzag(least))
-		widths := len(dst)
-		dst = append(dst, 0, 0, 0, 0)
-		for m := 0; m*deltaMini < n; m++ {
-			part := d[m*deltaMini : min((m+1)*deltaMini, n)]
-			or := uint64(0)
-			for k := range part {
-				part[k] -= least
-				or |= uint64(part[k])
-			}
-			w := bits.Len64(or)
-			dst[widths+m] = byte(w)
-			dst = appendPacked(dst, part, w)
-		}
-	}
-	return dst
-}
-
-// appendPacked appends a miniblock: values of the given width, filled up with
-// zeros.
-func appendPacked(dst []byte, v []int64, width int) []byte {
-	if width == 0 {
-		return dst
-	}
-	begin := len(dst)
-	var acc uint64
-	n := 0
-	for _, x := range v {
-		u := uint64(x)
-		acc |= u << n
-		if n+width >= 64 {
-			dst = le.AppendUint64(dst, acc)
-			// A shift by 64 gives 0 in Go, which is what is left of a
-			// value that fitted exactly.
-			acc = u >> (64 - n)
-			n += width - 64
-		} else {
-			n += width
-		}
-	}
-	for ; n > 0; n -= 8 {
-		dst = append(dst, byte(acc))
-		acc >>= 8
-	}
-	for len(dst)-begin < deltaMini*width/8 {
-		dst = append(dst, 0)
-	}
-	return dst
 }
 
 // pick converts the values that are not null.

@@ -122,7 +122,7 @@ func (s *counters) Read(out rankagent.Out) error {
 	}
 	begin := out.Now()
 	made, ret := s.readAll(id.handle)
-	end := out.Now()
+	begin, end := widen(begin, out.Now())
 	switch {
 	case s.abandoned():
 		return nil
