@@ -87,6 +87,13 @@ bench-queries: build ## compare queries on a timeline with those on DuckDB's own
 proof: ## plant each cause 100 times by 2, 5, 10, 20 and 50 % and print how often the analysis names it first; RUNS, SIZES scale it
 	$(GO) run ./analysis/proof -runs $(or $(RUNS),100) -clean $(or $(CLEAN),100) -sizes $(or $(SIZES),0.02,0.05,0.1,0.2,0.5) -failures bin/proof-failures.txt
 
+BENCH_RUN ?= bin/analysis-bench
+.PHONY: bench-analysis
+bench-analysis: build ## time the analysis of 128 nodes x 8 GPUs x 1 h; NODES, DURATION scale it, the run stays in BENCH_RUN
+	$(GO) build -o bin/analysisbench ./analysis/analysisbench
+	test -d $(BENCH_RUN)/timeline || { bin/analysisbench -o $(BENCH_RUN) -nodes $(or $(NODES),128) -duration $(or $(DURATION),1h) && $(BIN)/gswarm merge $(BENCH_RUN); }
+	bin/analysisbench -analyse $(BENCH_RUN)
+
 .PHONY: cover
 cover: ## test coverage by package
 	$(GO) test -cover ./...

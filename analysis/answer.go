@@ -23,7 +23,7 @@ func (m *model) answer(r *Result) {
 		}
 		r.Phases = append(r.Phases, st.Phase)
 	}
-	r.Findings = mergeFindings(r.Findings)
+	r.Findings = mergeFindings(append(r.Findings, m.runFindings(stages)...))
 	slices.SortStableFunc(r.Stragglers, func(a, b Straggler) int {
 		return cmp.Compare(b.Excess*b.Seconds(), a.Excess*a.Seconds())
 	})

@@ -51,7 +51,7 @@ func (m *model) bottleneck(span Span, all []shares, lost []float64) Bottleneck {
 	}
 	// A GPU that has work in a phase and is empty in between waits for its
 	// host; one of a phase without work is idle.
-	if busy := 1 - total[Idle] - total[Unknown]; busy > someWork && total[Serial] < 0.5 {
+	if busy := total[Compute] + total[Memory] + total[Transfer] + total[Launch]; busy > someWork && total[Serial] < 0.5 {
 		total[Input] = total[Idle]
 		delete(total, Idle)
 	}

@@ -77,7 +77,12 @@ func confidence(s *suspect, explained float64) float64 {
 // extra is how much more of the time the suspect spent than the others.
 func (s *suspect) extraWork() float64 { return s.shares.work - s.typical.work }
 func (s *suspect) extraIdle() float64 { return s.shares.idle - s.typical.idle }
-func (s *suspect) extraCopy() float64 { return s.shares.copying - s.typical.copying }
+
+// extraCopy is what is left of the excess: the GPU held something that neither
+// worked nor waited.
+func (s *suspect) extraCopy() float64 {
+	return max(0, s.excess-max(0, s.extraWork())-max(0, s.extraIdle()))
+}
 
 // slowClock is the share of the time by which the suspect's work took longer for
 // its clock being below the others', and the ratio of the clocks.

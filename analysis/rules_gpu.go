@@ -136,12 +136,17 @@ func pcieReplay(s *suspect) (float64, []Evidence) {
 	return s.hostSide(), []Evidence{countersShow(table.GPUCounter, s.device.Place, s.device.counters, s.span, says, table.CntPCIeReplay)}
 }
 
+// copiesAtAll is the PCIe traffic, in MiB/s, from which on copies can be what a
+// GPU is late with.
+const copiesAtAll = 100
+
 func pcieSlow(s *suspect) (float64, []Evidence) {
-	if s.own.maxPCIe > 0.9*s.rest.maxPCIe || s.rest.maxPCIe < copyMiB {
+	if max(s.own.rx, s.own.tx) < copiesAtAll {
 		return 0, nil
 	}
-	says := fmt.Sprintf("at most %.0f MiB/s over PCIe, others %.0f MiB/s", s.own.maxPCIe, s.rest.maxPCIe)
-	return s.extraCopy() / s.excess, []Evidence{s.m.unitsShow(s.device, s.span, says, table.ActPCIeRx, table.ActPCIeTx)}
+	says := fmt.Sprintf("%.0f MiB/s over PCIe, others %.0f MiB/s; at most %.0f MiB/s in a window, others %.0f MiB/s; %s of the time it held something without an SM at work, beyond the others",
+		max(s.own.rx, s.own.tx), max(s.rest.rx, s.rest.tx), s.own.maxPCIe, s.rest.maxPCIe, percent(s.extraCopy()))
+	return s.extraCopy() / s.excess, []Evidence{s.m.unitsShow(s.device, s.span, says, table.ActPCIeRx, table.ActPCIeTx, table.ActSMUtil)}
 }
 
 func linkSlow(s *suspect) (float64, []Evidence) {

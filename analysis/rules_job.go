@@ -69,7 +69,9 @@ func jobRules() []jobRule {
 			finds: func(m *model, st *stage) (float64, []Evidence) {
 				_, clock, top := m.powerHeld(st.Span)
 				work := st.Bottleneck.Shares[Compute] + st.Bottleneck.Shares[Memory]
-				if top == 0 || clock >= powerClock*top || work < someWork {
+				// Dense steps run into the limit, too; it is what bounds a
+				// phase where nothing else takes its part of the time.
+				if st.Bottleneck.Name != "power" || top == 0 {
 					return 0, nil
 				}
 				return work * (1 - clock/top), m.everywhere(st, table.GPU, fmt.Sprintf("SM clock under load %.0f MHz of %.0f MHz with the power limit as the reason", clock, top),

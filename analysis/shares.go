@@ -33,44 +33,42 @@ const workFloor = 10
 type levels struct {
 	// work is in percent, see work.
 	work float64
-	// pcie and link are in MiB/s; infinite where no window came near the peak
-	// that the run has shown: bytes then do not say how long they took.
-	pcie, link float64
+	// sm is the SMs' activity for each percent of work, in percent.
+	sm float64
+	// link is the NVLink rate in MiB/s of windows that are filled with
+	// traffic; infinite where none is: bytes then do not say how long they took.
+	link float64
 }
 
-// nearPeak is the share of a link's peak from which on a window counts as filled
-// with traffic.
-const nearPeak = 0.3
+// plateau is by how much the highest rate of a block may lie below the highest
+// of all for windows to be filled with traffic: where traffic comes in bursts
+// shorter than a window, the rates depend on how many a window holds.
+const plateau = 0.05
 
 // levels are the highest window of a block, where three blocks in four stay
 // below. Other work than the stretch's does not matter, and windows that hold
 // only part of a step's work lie below it.
 func (m *model) levels(d *device, from, to int64) levels {
-	l := levels{work: math.NaN(), pcie: math.Inf(1), link: math.Inf(1)}
+	l := levels{work: math.NaN(), sm: math.NaN(), link: math.Inf(1)}
 	if d.units == nil {
 		return l
 	}
-	var work, pcie, link []float64
+	var work, sm, link []float64
 	for b := max(from, d.units.first); b < min(to, d.units.first+int64(d.units.n)); b++ {
 		if c := d.units.get(b); c.w > 0 {
 			work = append(work, float64(c.maxWork))
-			pcie = append(pcie, float64(c.maxPCIe))
+			if c.maxWork > workFloor {
+				sm = append(sm, float64(c.smAtMax/c.maxWork))
+			}
 			link = append(link, float64(c.maxLink))
 		}
 	}
 	l.work = max(workFloor, quantile(work, 0.75))
-	if v := quantile(pcie, 0.75); v >= nearPeak*m.pciePeak {
-		l.pcie = v
-	}
-	if v := quantile(link, 0.75); v >= nearPeak*m.linkPeak {
-		l.link = v
+	l.sm = median(sm)
+	if top := quantile(link, 0.9); top >= linkFloor && quantile(link, 0.25) >= (1-plateau)*top {
+		l.link = top
 	}
 	return l
-}
-
-// copies is the share of time that copies over PCIe took.
-func (l levels) copies(u usage) float64 {
-	return clamp(max(u.copying, max(u.rx, u.tx)/l.pcie), 0, 1)
 }
 
 // shares of a GPU's time, given what its units reach.
@@ -90,7 +88,7 @@ func (m *model) shares(u usage, l levels) shares {
 		s.work, s.idle = resident, 1-resident
 		return s
 	}
-	s.copying, s.tiny = l.copies(u), u.tiny
+	s.copying, s.tiny = u.copying, u.tiny
 	s.work = min(1, u.work/l.work)
 	// Copies may go on beside work: then they cost nothing.
 	s.copying = min(s.copying, 1-s.work)

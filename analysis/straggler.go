@@ -21,9 +21,19 @@ const (
 	likeTheWorst = 0.5
 	// shortestStretch is how long a GPU must be slow to be chronically so.
 	shortestStretch = int64(5e9)
+	// waitedAtLeast is the share of the excess that the others must be seen to
+	// have waited at all, for it to be believed.
+	waitedAtLeast = 1
+	// clearOfBound is how many times what it is good to an excess must be.
+	clearOfBound = 2
+	// fewSteps is how many steps a stretch must hold.
+	fewSteps = 8
 	// steadily is the share of blocks of a stretch in which a GPU must be late
 	// to be so chronically.
 	steadily = 0.7
+	// scaleError is how well the level of work, and the SMs that a collective
+	// holds, are known, as a share.
+	scaleError = 0.08
 	// takesPart is the utilisation below which a GPU takes no part in steps,
 	// unless nobody does anything and all wait for it.
 	takesPart = 0.10
@@ -48,45 +58,73 @@ type suspect struct {
 
 // findSuspects finds who was waited for in a phase.
 func (m *model) findSuspects(phase int, span Span, period float64) []*suspect {
-	w := m.waits(span)
-	if len(w.who) < 2 {
-		return nil
-	}
-	shortest := max(4, int(shortestStretch/m.block))
+	byUtil, bySM := m.waits(span, period)
 	var out []*suspect
-	for i, d := range w.who {
-		for _, s := range stretches(w.excess[i], excessFloor, lowestExcess, shortest) {
-			spread := w.spread(i, s)
-			if s.excess < surely*spread {
-				continue
-			}
-			p := &suspect{
-				m: m, phase: phase, device: d, excess: min(1, s.excess), bound: 2*s.deviates + max(spread, naturalSpread), period: period,
-				span: Span{(w.first + int64(s.from)) * m.block, (w.first + int64(s.to)) * m.block},
-			}
-			over := 0
-			for _, e := range w.excess[i][s.from:s.to] {
-				if e > s.excess/3 {
-					over++
+	for _, w := range []*waiting{bySM, byUtil} {
+		if len(w.who) < 2 {
+			continue
+		}
+		for i := range w.who {
+			for _, s := range m.late(w, i, period) {
+				s.phase, s.period = phase, period
+				s.toBorders(span)
+				s.compare(w.who)
+				known := slices.ContainsFunc(out, func(o *suspect) bool { return o.device == s.device && overlap(o.span, s.span) > 0 })
+				if !known && s.takesPart() {
+					out = append(out, s)
 				}
-			}
-			p.steady = float64(over) / float64(s.to-s.from)
-			// A stretch that reaches the phase's first or last block goes on
-			// to its border.
-			if s.from <= 1 {
-				p.span.BeginNS = span.BeginNS
-			}
-			if s.to >= len(w.excess[i])-1 {
-				p.span.EndNS = span.EndNS
-			}
-			p.compare(w.who)
-			if p.takesPart() {
-				out = append(out, p)
 			}
 		}
 	}
 	return worst(out)
 }
+
+// late lists when a worker was late.
+func (m *model) late(w *waiting, i int, period float64) []*suspect {
+	var out []*suspect
+	x := w.excess[i]
+	shortest := max(4, int(max(shortestStretch, int64(fewSteps*period))/m.block))
+	for _, s := range stretches(x, w.sd, excessFloor, lowestExcess, shortest) {
+		spread := w.spread(i, s)
+		if s.excess < unlike(len(w.who))*spread {
+			continue
+		}
+		bound := 2*s.deviates + max(spread, naturalSpread) + scaleError*s.excess
+		if s.excess < clearOfBound*bound {
+			continue
+		}
+		over := 0
+		for _, e := range x[s.from:s.to] {
+			if e > s.excess/3 {
+				over++
+			}
+		}
+		out = append(out, &suspect{
+			m: m, device: w.who[i], excess: min(1, s.excess), bound: bound,
+			steady: float64(over) / float64(s.to-s.from),
+			span:   Span{(w.first + int64(s.from)) * m.block, (w.first + int64(s.to)) * m.block},
+		})
+	}
+	return out
+}
+
+// unlike is how many deviations of the others the excess of one of n must have:
+// the largest of n normal values lies at about the root, and 1.5 more is no
+// chance.
+func unlike(n int) float64 { return math.Sqrt(2*math.Log(float64(n))) + 1.5 }
+
+// toBorders lengthens a span that comes near a border of the phase to it: the
+// blocks at the border were not looked at.
+func (s *suspect) toBorders(phase Span) {
+	if s.span.BeginNS-phase.BeginNS <= 3*s.m.block {
+		s.span.BeginNS = phase.BeginNS
+	}
+	if phase.EndNS-s.span.EndNS <= 3*s.m.block {
+		s.span.EndNS = phase.EndNS
+	}
+}
+
+func overlap(a, b Span) int64 { return max(0, min(a.EndNS, b.EndNS)-max(a.BeginNS, b.BeginNS)) }
 
 // worst keeps, of suspects of the same time, those that come near the worst.
 func worst(all []*suspect) []*suspect {
@@ -94,8 +132,7 @@ func worst(all []*suspect) []*suspect {
 	var kept []*suspect
 	for _, s := range all {
 		shadowed := slices.ContainsFunc(kept, func(k *suspect) bool {
-			overlap := min(k.span.EndNS, s.span.EndNS) - max(k.span.BeginNS, s.span.BeginNS)
-			return 2*overlap > s.span.EndNS-s.span.BeginNS && s.excess < likeTheWorst*k.excess
+			return 2*overlap(k.span, s.span) > s.span.EndNS-s.span.BeginNS && s.excess < likeTheWorst*k.excess
 		})
 		if !shadowed {
 			kept = append(kept, s)
@@ -126,12 +163,14 @@ func (s *suspect) compare(who []*device) {
 	s.rest, s.typical = medianUsage(uses), medianShares(all)
 }
 
-// takesPart says whether the GPU is one of those that meet in the steps.
+// takesPart says whether the GPU is one of those that meet in steps, and whether
+// there are any: others that neither work nor wait for it are not late.
 func (s *suspect) takesPart() bool {
-	if math.IsNaN(s.own.util) || s.own.util >= takesPart {
+	if s.serial() {
 		return true
 	}
-	return s.typical.wait > 0.5 && s.typical.work < someWork
+	busy := s.typical.work + s.typical.copying + s.typical.tiny + s.typical.link
+	return busy >= someWork && (math.IsNaN(s.own.util) || s.own.util >= takesPart) && s.typical.wait >= waitedAtLeast*s.excess
 }
 
 // serial says that all others did next to nothing but wait.

@@ -13,58 +13,132 @@ import (
 // in a collective with neither arithmetic nor memory traffic. Shares of time say
 // so without any comparison of clocks.
 
+// There are two ways to see a rank wait. The driver's utilisation says how long
+// anything was resident; what of that was neither work nor a copy was waiting.
+// And the SMs that a collective holds are active without work: the SMs' activity
+// beyond what goes with the work is the time of waiting, times the share of the
+// SMs that a collective holds. The second takes no utilisation, whose windows
+// trail by up to a second, and tells a copy from waiting; but it needs that share.
+const (
+	// heldSMs is the share of the SMs that a collective holds where a phase
+	// has too little waiting to show it: NCCL takes 16 to 32 of a Hopper's 132.
+	heldSMs = 0.17
+	// showsHeld is the share of waiting from which on a phase shows it itself.
+	showsHeld = 0.10
+)
+
 // waiting holds, for a stretch of blocks, how much each worker waited.
 type waiting struct {
 	first int64
 	who   []*device
-	// wait is the share of each block in which the worker was resident and did
-	// nothing of its own; excess by how much less it waited than the median of
-	// the others. NaN where it is not known. Indexed by worker, then block.
+	// wait is the share of each block in which the worker waited, excess by
+	// how much less that was than the median of the others. NaN where it is
+	// not known. Indexed by worker, then block.
 	wait, excess [][]float64
+	// sd is the deviation of an excess for each block of a mean over many.
+	sd float64
 }
 
-// wait is the share of waiting in a stretch. It is not cut at zero: the readings
-// that it is made of are from windows that do not begin together, and over many
-// blocks their noise cancels.
+// wait is the share of waiting in a stretch, by utilisation. It is not cut at
+// zero: the readings that it is made of are from windows that do not begin
+// together, and over many blocks their noise cancels.
 func (l levels) wait(u usage) float64 {
-	return u.util*(1-u.tiny) - u.work/l.work - min(l.copies(u), u.util) - u.link/l.link
+	return u.util*(1-u.tiny) - u.work/l.work - min(u.copying, u.util) - u.link/l.link
 }
 
-// waits measures a span. Its first and last blocks are left out: they hold
-// windows of the phases before and after.
-func (m *model) waits(span Span) *waiting {
+// held is the share of the SMs that is active beyond what goes with the work.
+func (l levels) held(u usage) float64 {
+	return u.sm - l.sm*u.work/100
+}
+
+// waits measures a span in both ways; what cannot be measured has no workers.
+// The span's first and last blocks are left out: they hold windows of the phases
+// before and after.
+func (m *model) waits(span Span, period float64) (byUtil, bySM *waiting) {
 	from, to := m.inner(span)
-	w := &waiting{first: from}
-	n := int(to - from)
+	byUtil, bySM = &waiting{first: from}, &waiting{first: from}
+	var utils, helds []float64
 	for _, d := range m.workers {
 		l := m.levels(d, from, to)
-		series := make([]float64, n)
-		known := 0
-		for b := range n {
+		util, held := make([]float64, to-from), make([]float64, to-from)
+		for b := range util {
 			u := m.usageOf(d, from+int64(b), from+int64(b)+1)
-			series[b] = l.wait(u)
-			if !math.IsNaN(series[b]) {
-				known++
-			}
+			util[b], held[b] = l.wait(u), l.held(u)
 		}
-		if 2*known < n {
-			continue // nothing to compare
+		if byUtil.add(d, util) {
+			utils = append(utils, mean(util))
 		}
-		w.who = append(w.who, d)
-		w.wait = append(w.wait, series)
-		w.excess = append(w.excess, make([]float64, n))
+		if bySM.add(d, held) {
+			helds = append(helds, mean(held))
+		}
+	}
+	scale := heldSMs
+	if wait := median(utils); wait >= showsHeld {
+		scale = median(helds) / wait
+	}
+	if scale < heldSMs/4 { // collectives that hold a few SMs: lost in the noise
+		bySM = &waiting{first: from}
+	}
+	for _, series := range bySM.wait {
+		for b := range series {
+			series[b] /= scale
+		}
+	}
+	group := 1 + int(groupSteps*period)/int(m.block)
+	byUtil.compare(group)
+	bySM.compare(group)
+	return byUtil, bySM
+}
+
+// add adds a worker whose series is known for at least half of the blocks.
+func (w *waiting) add(d *device, series []float64) bool {
+	known := 0
+	for _, v := range series {
+		if !math.IsNaN(v) {
+			known++
+		}
+	}
+	if 2*known < len(series) || known == 0 {
+		return false
+	}
+	w.who, w.wait = append(w.who, d), append(w.wait, series)
+	return true
+}
+
+// groupSteps is how many steps a group of blocks holds whose means are taken to
+// be independent. Blocks hold no whole number of steps: what one lacks, the next
+// has too much of.
+const groupSteps = 4
+
+// compare holds each worker against the others, block by block. The deviation is
+// that of groups of blocks, over all workers: most are not late.
+func (w *waiting) compare(group int) {
+	if len(w.who) == 0 {
+		return
 	}
 	column := make([]float64, len(w.who))
-	for b := range n {
+	w.excess = make([][]float64, len(w.who))
+	for i := range w.excess {
+		w.excess[i] = make([]float64, len(w.wait[0]))
+	}
+	for b := range w.wait[0] {
 		for i := range w.who {
 			column[i] = w.wait[i][b]
 		}
-		others := othersMedian(column)
-		for i := range w.who {
-			w.excess[i][b] = others[i] - w.wait[i][b]
+		for i, others := range othersMedian(column) {
+			w.excess[i][b] = others - w.wait[i][b]
 		}
 	}
-	return w
+	var differences []float64
+	for _, x := range w.excess {
+		for b := 0; b+2*group <= len(x); b += group {
+			differences = append(differences, math.Abs(mean(x[b:b+group])-mean(x[b+group:b+2*group])))
+		}
+	}
+	w.sd = math.Inf(1)
+	if len(differences) >= 4 {
+		w.sd = 1.4826 / math.Sqrt2 * median(differences) * math.Sqrt(float64(group))
+	}
 }
 
 // othersMedian is, for each value, the median of the others; NaN counts as no
@@ -101,10 +175,10 @@ type stretch struct {
 
 // stretches finds where a series lies above floor: of all runs of blocks the one
 // whose sum over floor is greatest, then the same on both sides of it, as long
-// as the mean there is at least lowest and surely times its standard error.
-func stretches(x []float64, floor, lowest float64, shortest int) []stretch {
+// as the mean there is at least lowest and surely times its standard error. sd is
+// the deviation of a block.
+func stretches(x []float64, sd, floor, lowest float64, shortest int) []stretch {
 	var out []stretch
-	sd := jitter(x)
 	var search func(from, to int)
 	search = func(from, to int) {
 		if to-from < shortest {
@@ -141,21 +215,6 @@ func stretches(x []float64, floor, lowest float64, shortest int) []stretch {
 // surely is how many standard errors an excess must have. A run of an hour and a
 // thousand GPUs has millions of stretches to look at.
 const surely = 5
-
-// jitter is the deviation of values about a level that may change, from the
-// differences of neighbours.
-func jitter(x []float64) float64 {
-	var d []float64
-	for i := 1; i < len(x); i++ {
-		if v := math.Abs(x[i] - x[i-1]); !math.IsNaN(v) {
-			d = append(d, v)
-		}
-	}
-	if len(d) == 0 {
-		return math.Inf(1)
-	}
-	return 1.4826 / math.Sqrt2 * median(d)
-}
 
 // spread is how much the excess of the others than i lies apart in a stretch:
 // what differs between GPUs that nobody waits for.

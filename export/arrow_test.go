@@ -69,14 +69,21 @@ func TestTimeline(t *testing.T) {
 	if _, err := export.Timeline(d); err == nil {
 		t.Error("there is no timeline yet")
 	}
-	_, err := merge.Run(context.Background(), string(d), merge.Options{})
-	must(t, err)
-	src, err := export.Timeline(d)
-	must(t, err)
+	src := merged(t, d)
 	rows, err := src.ArrowFiles(context.Background(), t.TempDir())
 	must(t, err)
 	// The agent was killed, which the timeline knows.
 	if rows["event"] != 20 || len(src.Losses) == 0 {
 		t.Errorf("rows %v, losses %v", rows, src.Losses)
 	}
+}
+
+// merged is the timeline of a run.
+func merged(t *testing.T, d rundir.Dir) *export.Source {
+	t.Helper()
+	_, err := merge.Run(context.Background(), string(d), merge.Options{})
+	must(t, err)
+	src, err := export.Timeline(d)
+	must(t, err)
+	return src
 }

@@ -37,6 +37,8 @@ func fields(t testing.TB, b []byte) (all []field) {
 			b = b[max(n, 0):]
 		case 1:
 			f.value, b = binary.LittleEndian.Uint64(b), b[8:]
+		case 5:
+			f.value, b = uint64(binary.LittleEndian.Uint32(b)), b[4:]
 		case 2:
 			size, k := binary.Uvarint(b)
 			n = k

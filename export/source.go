@@ -19,6 +19,8 @@ type Source struct {
 	timeline *dataset.Timeline // nil where rows are taken as they were recorded
 	// Losses are what could not be read, in words.
 	Losses []string
+	// cells bounds the frames that are filled at a time.
+	cells int
 }
 
 // Timeline is the source of rows on the reference clock.
@@ -27,7 +29,7 @@ func Timeline(dir rundir.Dir) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{dir: dir, timeline: tl, Losses: tl.Losses()}, nil
+	return &Source{dir: dir, timeline: tl, Losses: tl.Losses(), cells: maxCells}, nil
 }
 
 // Recorded is the source of rows as the nodes recorded them, on each node's own

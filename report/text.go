@@ -35,7 +35,7 @@ func (d *detail) shrink() bool {
 		to, step int
 	}{
 		{&d.evidence, 1, 1}, {&d.missing, 3, 1}, {&d.phases, 8, 1}, {&d.stragglers, 3, 1}, {&d.findings, 3, 1}, {&d.phases, 6, 1},
-		{&d.stragglers, 2, 1}, {&d.missing, 2, 1}, {&d.steps, 2, 1}, {&d.findings, 2, 1}, {&d.evidence, 0, 1}, {&d.phases, 4, 1}, {&d.gpus, 6, 2},
+		{&d.stragglers, 2, 1}, {&d.missing, 2, 1}, {&d.steps, 2, 1}, {&d.findings, 2, 1}, {&d.evidence, 0, 1}, {&d.phases, 4, 1},
 		{&d.stragglers, 1, 1}, {&d.missing, 1, 1}, {&d.places, 1, 1}, {&d.gpus, 4, 2}, {&d.steps, 1, 1}, {&d.findings, 1, 1}, {&d.phases, 2, 1}, {&d.gpus, 2, 2},
 	} {
 		if *rung.of > rung.to {
@@ -151,10 +151,14 @@ func textStragglers(s *sheet, r *analysis.Result, d detail) {
 	}
 }
 
-func textSteps(s *sheet, r *analysis.Result) {
+// stepsText says how long the steps took, or why that is not known.
+func stepsText(r *analysis.Result) string {
 	st := r.Steps
 	if st.Count == 0 || st.MedianNS == nil {
-		return
+		if st.Note != "" && r.Job.GPUs > 0 {
+			return "Steps: " + clean(st.Note)
+		}
+		return ""
 	}
 	text := fmt.Sprintf("Steps: %s, median %s", count(int64(st.Count)), nanos(*st.MedianNS))
 	if st.P95NS != nil {
@@ -166,7 +170,7 @@ func textSteps(s *sheet, r *analysis.Result) {
 	case "activity":
 		text += " (seen in GPU activity)"
 	}
-	s.say(plain, "  ", "    ", text, 2)
+	return text
 }
 
 func textPhases(s *sheet, r *analysis.Result, d detail) {
@@ -207,7 +211,9 @@ func textPhases(s *sheet, r *analysis.Result, d detail) {
 	if rest > 0 {
 		s.say(faint, "  ", "  ", fmt.Sprintf("and %s, %s together", plural(rest, "shorter phase"), duration(restSeconds)), 1)
 	}
-	textSteps(s, r)
+	if steps := stepsText(r); steps != "" {
+		s.say(plain, "  ", "    ", steps, 2)
+	}
 }
 
 func phaseValue(p analysis.Phase, column string) string {
@@ -270,6 +276,15 @@ func textFindings(s *sheet, r *analysis.Result, d detail, remedy string) {
 
 // findingLine is a finding in a line: what, how bad, how sure.
 func findingLine(f analysis.Finding) string {
+	text := clean(f.Title)
+	if how := costs(f); len(how) > 0 {
+		text += " (" + strings.Join(how, ", ") + ")"
+	}
+	return text
+}
+
+// costs says what a finding cost and how sure it is.
+func costs(f analysis.Finding) []string {
 	var how []string
 	if f.Effect != nil {
 		how = append(how, "cost "+percent(*f.Effect)+" of GPU time")
@@ -280,11 +295,7 @@ func findingLine(f analysis.Finding) string {
 	if f.Confidence > 0 {
 		how = append(how, fmt.Sprintf("confidence %.0f %%", 100*f.Confidence))
 	}
-	text := clean(f.Title)
-	if len(how) > 0 {
-		text += " (" + strings.Join(how, ", ") + ")"
-	}
-	return text
+	return how
 }
 
 func evidenceLine(r *analysis.Result, e analysis.Evidence) string {
@@ -360,23 +371,7 @@ func (s *sheet) sayAsIs(indent, text string) {
 
 // textData says how far the rest can be trusted.
 func textData(s *sheet, r *analysis.Result, d detail) {
-	var parts []string
-	if len(r.Data.Missing) == 0 {
-		parts = append(parts, "complete")
-	} else {
-		parts = append(parts, "INCOMPLETE")
-	}
-	if c := r.Data.Coverage; c != nil {
-		parts = append(parts, fmt.Sprintf("%s of the GPU readings that were due", percentExact(*c)))
-	}
-	switch n := len(r.Data.Unaligned); {
-	case n > 0:
-		parts = append(parts, fmt.Sprintf("NOT aligned: %s", cleanSome(r.Data.Unaligned, d.places)))
-	case r.Job.Nodes > 1:
-		parts = append(parts, "clocks aligned within ±"+nanos(r.Data.BoundNS))
-	case r.Data.BoundNS > 0:
-		parts = append(parts, "one node, stamps within ±"+nanos(r.Data.BoundNS))
-	}
+	parts := dataParts(r, d.places)
 	s.gap()
 	st := plain
 	if len(r.Data.Missing) > 0 || len(r.Data.Unaligned) > 0 {
@@ -396,6 +391,28 @@ func textData(s *sheet, r *analysis.Result, d detail) {
 		}
 		s.say(faint, "  ", "    ", clean(n), 2)
 	}
+}
+
+// dataParts says how complete the data are and how well aligned.
+func dataParts(r *analysis.Result, most int) []string {
+	var parts []string
+	if len(r.Data.Missing) == 0 {
+		parts = append(parts, "complete")
+	} else {
+		parts = append(parts, "INCOMPLETE")
+	}
+	if c := r.Data.Coverage; c != nil {
+		parts = append(parts, fmt.Sprintf("%s of the GPU readings that were due", percentExact(*c)))
+	}
+	switch n := len(r.Data.Unaligned); {
+	case n > 0:
+		parts = append(parts, fmt.Sprintf("NOT aligned: %s", cleanSome(r.Data.Unaligned, most)))
+	case r.Job.Nodes > 1:
+		parts = append(parts, "clocks aligned within ±"+nanos(r.Data.BoundNS))
+	case r.Data.BoundNS > 0:
+		parts = append(parts, "one node, stamps within ±"+nanos(r.Data.BoundNS))
+	}
+	return parts
 }
 
 // percentExact does not round 99.96 % up to the whole.

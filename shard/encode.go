@@ -43,13 +43,26 @@ func (g *Group) reset() {
 	*g = Group{parts: g.parts[:0], chunks: g.chunks[:0], own: g.own[:0], raw: g.raw[:0]}
 }
 
-// add takes a chunk's bytes as the next column's. What the chunk says of its
-// place counts from its own begin.
-func (g *Group) add(c chunk, b []byte) {
-	g.parts = append(g.parts, b)
-	g.sum = crc32.Update(g.sum, castagnoli, b)
-	g.size += int64(len(b))
+// add takes a chunk's bytes, whose CRC32C is sum, as the next column's. What the
+// chunk says of its place counts from its own begin.
+func (g *Group) add(c chunk, b []byte, sum uint32) {
 	g.chunks = append(g.chunks, c)
+	g.sum = combine(g.sum, sum, int64(len(b)))
+	g.size += int64(len(b))
+	if n := len(g.parts); n > 0 && len(b) > 0 {
+		// Bytes that lie together are written together.
+		if end := len(g.parts[n-1]); end < cap(g.parts[n-1]) && &g.parts[n-1][:end+1][end] == &b[0] {
+			g.parts[n-1] = g.parts[n-1][:end+len(b)]
+			return
+		}
+	}
+	g.parts = append(g.parts, b)
+}
+
+// addOwn takes a chunk that was encoded.
+func (g *Group) addOwn(c chunk, from, to int) {
+	b := g.own[from:to]
+	g.add(c, b, crc32.Checksum(b, castagnoli))
 }
 
 // Encoder turns batches into row groups. It is used by one goroutine at a
@@ -67,7 +80,9 @@ type Encoder struct {
 	picked  []int32
 	nulls   []bool
 	try     Group
-	plan    intPlan
+	// store is how many of the chunk's next pages are stored as they are.
+	store int
+	plan  intPlan
 	// thorough encoders try for each column what makes it shortest.
 	thorough  bool
 	intDict   map[int64]int32
@@ -119,7 +134,7 @@ func (e *Encoder) Encode(g *Group, b *table.Batch) error {
 	}
 	at := 0
 	for i, c := range chunks {
-		g.add(c, g.own[at:ends[i]])
+		g.addOwn(c, at, ends[i])
 		at = ends[i]
 	}
 	return nil
@@ -140,6 +155,7 @@ func (e *Encoder) Splice(g *Group, t *table.Table, src *RawGroup, own *table.Bat
 		chunk
 		from, to int
 		copied   bool
+		sum      uint32
 	}
 	places := make([]place, len(t.Columns))
 	for i, col := range t.Columns {
@@ -147,9 +163,10 @@ func (e *Encoder) Splice(g *Group, t *table.Table, src *RawGroup, own *table.Bat
 		var d columnData
 		if slices.Contains(names, col.Name) {
 			d = dataOf(own, own.Table.Index(col.Name))
-		} else if c, ok := src.chunk(col); ok {
-			p.chunk, p.copied = c, true
-			p.from, p.to = int(c.begin-src.begin), int(c.begin-src.begin+c.size)
+		} else if at, ok := src.schema.index[col.Name]; ok {
+			p.chunk, p.sum, p.copied = src.chunks[at], src.sums[at], true
+			p.from = int(p.begin - src.begin)
+			p.to = p.from + int(p.size)
 			continue
 		} else {
 			d = e.nothing(g.rows)
@@ -163,9 +180,9 @@ func (e *Encoder) Splice(g *Group, t *table.Table, src *RawGroup, own *table.Bat
 	}
 	for _, p := range places {
 		if p.copied {
-			g.add(p.chunk, g.raw[p.from:p.to])
+			g.add(p.chunk, g.raw[p.from:p.to], p.sum)
 		} else {
-			g.add(p.chunk, g.own[p.from:p.to])
+			g.addOwn(p.chunk, p.from, p.to)
 		}
 	}
 	return nil
@@ -216,6 +233,7 @@ func (e *Encoder) column(g *Group, col table.Column, d columnData) (chunk, error
 	}
 	c := chunk{values: int64(len(valid))}
 	begin := len(g.own)
+	e.store = 0
 	st := newStats(col.Type)
 	enc := byte(encodingPlain)
 	var hasPlain, hasOther bool
@@ -282,207 +300,4 @@ func encodingList(enc byte, hasPlain, hasOther bool) []byte {
 	add(encodingRLE) // of levels
 	list[0] = byte(len(list)-1)<<4 | thriftI32
 	return list
-}
-
-// dataPage appends one page; it returns its length before compression and the
-// encoding of its values.
-func (e *Encoder) dataPage(g *Group, col table.Column, d columnData, from, to int, enc byte, width int) (int64, byte, error) {
-	valid := d.valid[from:to]
-	e.page = e.page[:0]
-	if !col.Required {
-		e.levels = appendLevels(e.levels[:0], valid)
-		e.page = le.AppendUint32(e.page, uint32(len(e.levels)))
-		e.page = append(e.page, e.levels...)
-	}
-	switch col.Type {
-	case table.Int64, table.Timestamp, table.Int32:
-		var err error
-		if enc, err = e.intPage(col, d.ints[from:to], valid, from, to, enc, width); err != nil {
-			return 0, enc, err
-		}
-	case table.Float64:
-		e.floats = pick(e.floats[:0], d.floats[from:to], valid)
-		for _, v := range e.floats {
-			e.page = le.AppendUint64(e.page, math.Float64bits(v))
-		}
-	case table.Float32:
-		e.floats = pick(e.floats[:0], d.floats[from:to], valid)
-		for _, v := range e.floats {
-			e.page = le.AppendUint32(e.page, math.Float32bits(float32(v)))
-		}
-	case table.String:
-		if enc == encodingDict {
-			e.page = append(e.page, byte(width))
-			e.picked = pickAt(e.picked[:0], e.indices[from:to])
-			e.page = appendHybrid(e.page, e.picked, width)
-			break
-		}
-		for r, v := range d.texts[from:to] {
-			if valid[r] {
-				e.page = le.AppendUint32(e.page, uint32(len(v)))
-				e.page = append(e.page, v...)
-			}
-		}
-	}
-	raw, err := e.emit(g, pageData, len(valid), enc)
-	return raw, enc, err
-}
-
-// pickAt appends the indices of the rows that have one; null rows have -1.
-func pickAt(dst, indices []int32) []int32 {
-	for _, v := range indices {
-		if v >= 0 {
-			dst = append(dst, v)
-		}
-	}
-	return dst
-}
-
-// emit compresses e.page and appends it behind its header.
-func (e *Encoder) emit(g *Group, kind int64, values int, enc byte) (int64, error) {
-	if len(e.page) > math.MaxInt32/2 {
-		return 0, fmt.Errorf("a page of %d bytes", len(e.page))
-	}
-	e.levels = e.zstd.EncodeAll(e.page, e.levels[:0])
-	h := &e.header
-	*h = thriftWriter{b: h.b[:0], outer: h.outer[:0]}
-	h.i32(1, kind)
-	h.i32(2, int64(len(e.page)))
-	h.i32(3, int64(len(e.levels)))
-	h.i32(4, int64(int32(crc32.ChecksumIEEE(e.levels))))
-	if kind == pageDict {
-		h.begin(7)
-		h.i32(1, int64(values))
-		h.i32(2, encodingPlain)
-		h.end()
-	} else {
-		h.begin(5)
-		h.i32(1, int64(values))
-		h.i32(2, int64(enc))
-		h.i32(3, encodingRLE)
-		h.i32(4, encodingRLE)
-		h.end()
-	}
-	h.end()
-	g.own = append(append(g.own, h.b...), e.levels...)
-	return int64(len(h.b) + len(e.page)), nil
-}
-
-// dictionary gathers the distinct strings of a chunk, and says whether they
-// repeat enough to gain by it.
-func (e *Encoder) dictionary(texts []string, valid []bool) bool {
-	clear(e.dict)
-	e.values, e.indices = e.values[:0], e.indices[:0]
-	last, lastIndex := "", int32(-1)
-	for r, s := range texts {
-		if !valid[r] {
-			e.indices = append(e.indices, -1)
-			continue
-		}
-		if s != last || lastIndex < 0 {
-			n, ok := e.dict[s]
-			if !ok {
-				n = int32(len(e.values))
-				e.dict[s] = n
-				e.values = append(e.values, s)
-				if len(e.values) > 1<<16 || len(e.values) > 64 && len(e.values) > len(texts)/2 {
-					return false
-				}
-			}
-			last, lastIndex = s, n
-		}
-		e.indices = append(e.indices, lastIndex)
-	}
-	return len(e.values) > 0
-}
-
-func (e *Encoder) dictPage(g *Group) int64 {
-	e.page = e.page[:0]
-	for _, v := range e.values {
-		e.page = le.AppendUint32(e.page, uint32(len(v)))
-		e.page = append(e.page, v...)
-	}
-	raw, _ := e.emit(g, pageDict, len(e.values), encodingPlain) // textMax bounds it
-	return raw
-}
-
-// appendLevels appends definition levels of at most 1.
-func appendLevels(dst []byte, valid []bool) []byte {
-	all := true
-	for _, v := range valid {
-		if v != valid[0] {
-			all = false
-			break
-		}
-	}
-	if all {
-		dst = binary.AppendUvarint(dst, uint64(len(valid))<<1)
-		if valid[0] {
-			return append(dst, 1)
-		}
-		return append(dst, 0)
-	}
-	dst = binary.AppendUvarint(dst, uint64((len(valid)+7)/8)<<1|1)
-	return packBits(dst, valid)
-}
-
-// appendHybrid appends indices of the given width as runs and packed groups of
-// eight.
-func appendHybrid(dst []byte, v []int32, width int) []byte {
-	const least = 8 // equal values in a row from which a run is shorter
-	bytes := (width + 7) / 8
-	for i := 0; i < len(v); {
-		if n := run(v[i:]); n >= least || i+n == len(v) {
-			dst = binary.AppendUvarint(dst, uint64(n)<<1)
-			for b := range bytes {
-				dst = append(dst, byte(v[i]>>(8*b)))
-			}
-			i += n
-			continue
-		}
-		// Whole groups of eight, until a run begins at a group's end.
-		j := i
-		for j < len(v) {
-			if j > i && run(v[j:]) >= least {
-				break
-			}
-			j += 8
-		}
-		groups := (j - i) / 8
-		dst = binary.AppendUvarint(dst, uint64(groups)<<1|1)
-		var acc uint64
-		n := 0
-		for k := range groups * 8 {
-			x := uint64(0)
-			if i+k < len(v) {
-				x = uint64(v[i+k])
-			}
-			acc |= x << n
-			for n += width; n >= 8; n -= 8 {
-				dst = append(dst, byte(acc))
-				acc >>= 8
-			}
-		}
-		i = min(j, len(v))
-	}
-	return dst
-}
-
-// run returns how many values at the beginning are equal.
-func run(v []int32) int {
-	n := 1
-	for n < len(v) && v[n] == v[0] {
-		n++
-	}
-	return n
-}
-
-// pick converts the values that are not null.
-func pick[D, S int32 | int64 | float32 | float64](dst []D, src []S, valid []bool) []D {
-	for r, v := range src {
-		if valid[r] {
-			dst = append(dst, D(v))
-		}
-	}
-	return dst
 }

@@ -1,10 +1,8 @@
 package shard
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 
 	"github.com/gswarm/gswarm/table"
@@ -18,18 +16,21 @@ type intPlan struct {
 
 // probe encodes one page both ways. Counters of many nodes in one order of time
 // jump from one node's level to the next one's, and their differences are
-// longer than they are.
+// longer than they are. Plain values have to gain clearly: they take several
+// times as long to compress and to read.
 func (e *Encoder) probe(col table.Column, d columnData) (byte, error) {
 	from := len(d.valid) / pageRows / 2 * pageRows
 	size := [2]int{}
 	for i, enc := range []byte{encodingDelta, encodingPlain} {
 		e.try.reset()
+		e.store = 0
 		if _, _, err := e.dataPage(&e.try, col, d, from, min(from+pageRows, len(d.valid)), enc, 0); err != nil {
 			return enc, err
 		}
 		size[i] = len(e.try.own)
 	}
-	if size[1] < size[0] {
+	e.store = 0
+	if size[1] < size[0]*3/4 {
 		return encodingPlain, nil
 	}
 	return encodingDelta, nil
@@ -161,93 +162,6 @@ func appendPlain(dst []byte, col table.Column, v []int64) []byte {
 	}
 	for _, v := range v {
 		dst = le.AppendUint64(dst, uint64(v))
-	}
-	return dst
-}
-
-// The shape of delta encoding that everybody writes.
-const (
-	deltaBlock = 128
-	deltaMinis = 4
-	deltaMini  = deltaBlock / deltaMinis
-)
-
-// appendDelta appends values, of which there is one at least, delta-encoded.
-// Differences wrap around, as the format says. Even ones count from the least
-// difference of all and are whole bytes wide: longer before compression, and
-// often shorter behind it, since bytes of one meaning then stand at equal
-// distances.
-func appendDelta(dst []byte, v []int64, even bool) []byte {
-	floor := int64(math.MaxInt64)
-	if even {
-		for i := 1; i < len(v); i++ {
-			floor = min(floor, v[i]-v[i-1])
-		}
-	}
-	dst = binary.AppendUvarint(dst, deltaBlock)
-	dst = binary.AppendUvarint(dst, deltaMinis)
-	dst = binary.AppendUvarint(dst, uint64(len(v)))
-	dst = binary.AppendUvarint(dst, zigzag(v[0]))
-	var d [deltaBlock]int64
-	for from := 1; from < len(v); from += deltaBlock {
-		n := min(deltaBlock, len(v)-from)
-		least := int64(math.MaxInt64)
-		for k := range n {
-			d[k] = v[from+k] - v[from+k-1]
-			least = min(least, d[k])
-		}
-		if even {
-			least = floor
-		}
-		dst = binary.AppendUvarint(dst, zigzag(least))
-		widths := len(dst)
-		dst = append(dst, 0, 0, 0, 0)
-		for m := 0; m*deltaMini < n; m++ {
-			part := d[m*deltaMini : min((m+1)*deltaMini, n)]
-			or := uint64(0)
-			for k := range part {
-				part[k] -= least
-				or |= uint64(part[k])
-			}
-			w := bits.Len64(or)
-			if even {
-				w = (w + 7) / 8 * 8
-			}
-			dst[widths+m] = byte(w)
-			dst = appendPacked(dst, part, w)
-		}
-	}
-	return dst
-}
-
-// appendPacked appends a miniblock: values of the given width, filled up with
-// zeros.
-func appendPacked(dst []byte, v []int64, width int) []byte {
-	if width == 0 {
-		return dst
-	}
-	begin := len(dst)
-	var acc uint64
-	n := 0
-	for _, x := range v {
-		u := uint64(x)
-		acc |= u << n
-		if n+width >= 64 {
-			dst = le.AppendUint64(dst, acc)
-			// A shift by 64 gives 0 in Go, which is what is left of a
-			// value that fitted exactly.
-			acc = u >> (64 - n)
-			n += width - 64
-		} else {
-			n += width
-		}
-	}
-	for ; n > 0; n -= 8 {
-		dst = append(dst, byte(acc))
-		acc >>= 8
-	}
-	for len(dst)-begin < deltaMini*width/8 {
-		dst = append(dst, 0)
 	}
 	return dst
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"slices"
 	"testing"
 
 	"github.com/gswarm/gswarm/table"
@@ -96,18 +97,21 @@ func FuzzReadShard(f *testing.F) {
 
 // FuzzColumn gives the column decoders pages whose checksums would hold.
 func FuzzColumn(f *testing.F) {
+	b := gpuRows(0, 400)
 	for _, encoder := range []func() (*Encoder, error){NewEncoder, newThoroughEncoder} {
-		b := gpuRows(0, 400)
-		var g Group
 		enc, err := encoder()
 		if err != nil {
 			f.Fatal(err)
 		}
+		var g Group
 		if err := enc.Encode(&g, b); err != nil {
 			f.Fatal(err)
 		}
+		pages := slices.Concat(g.parts...)
 		for i, c := range b.Table.Columns {
-			f.Add(bytes.Clone(g.parts[i]), byte(physicalOf(c.Type)), !c.Required, uint16(400))
+			page := pages[:g.chunks[i].size]
+			pages = pages[len(page):]
+			f.Add(bytes.Clone(page), byte(physicalOf(c.Type)), !c.Required, uint16(400))
 		}
 	}
 	f.Fuzz(func(t *testing.T, page []byte, physical byte, optional bool, rows uint16) {

@@ -179,10 +179,12 @@ func (w *ParquetWriter) append(g *Group) error {
 	}
 	at := w.out.n
 	for _, p := range g.parts {
-		if _, err := w.out.Write(p); err != nil {
+		if _, err := w.out.w.Write(p); err != nil {
 			return fmt.Errorf("writing %s: %w", w.path, err)
 		}
 	}
+	w.out.n += g.size
+	w.out.crc = combine(w.out.crc, g.sum, g.size)
 	w.footer.add(g, at)
 	return nil
 }

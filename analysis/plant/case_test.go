@@ -18,14 +18,17 @@ func TestEveryCauseIsMade(t *testing.T) {
 	}
 	for g := range m.gpus {
 		u := &m.gpus[g]
-		t.Logf("GPU %d: windows trail by %d ms; %.0f C + %.3f C/W in %.1f s + %.3f C/W in %.0f s; %d steps, %d waits",
-			g, u.lag/1e6, u.thermal.ambient, u.thermal.fast.perWatt, u.thermal.fast.tau, u.thermal.slow.perWatt, u.thermal.slow.tau, len(u.kernels), len(u.spins))
+		t.Logf("GPU %d: windows trail by %v ns; %.0f C + %.3f C/W in %.1f s + %.3f C/W in %.0f s; %d steps, %d waits",
+			g, u.lags, u.thermal.ambient, u.thermal.fast.perWatt, u.thermal.fast.tau, u.thermal.slow.perWatt, u.thermal.slow.tau, len(u.kernels), len(u.spins))
 	}
-	for _, cause := range Causes() {
+	for i, cause := range Causes() {
 		begin := time.Now()
 		c := m.Make(cause, 0.1, 1)
 		t.Logf("%v: %d gpu, %d activity, %d power, %d rank rows in %v", c, c.Source.Len(table.GPU), c.Source.Len(table.GPUActivity), c.Source.Len(table.GPUPower), c.Source.Len(table.Rank), time.Since(begin).Round(time.Millisecond))
 		check(t, c)
+		if i%7 > 0 {
+			continue
+		}
 		again := m.Make(cause, 0.1, 1)
 		if again.String() != c.String() || sum(t, again.Source) != sum(t, c.Source) {
 			t.Errorf("%v: the same seed makes another run", c)

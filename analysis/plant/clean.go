@@ -17,15 +17,16 @@ func (m *Material) Clean(seed uint64) *Case {
 	}
 	j := newJob(m, rng, nodes, 60e9+rng.Int64N(120e9))
 	c := &Case{Variant: "steps", Seed: seed}
+	idle := rng.Int64N(10e9)
 	switch roll := rng.IntN(10); {
 	case roll < 3:
 		c.Variant = "cut of the recording"
-		cutOf(j)
+		cutOf(j, idle)
 	case roll < 7:
 		c.Variant = "steps and other work"
 		j.filler = otherWork(rng, j.begin+15e9)
 	}
-	j.make(rng.Int64N(10e9))
+	j.make(idle)
 	c.Source, c.Facts, c.StepNS = j.source(), j.facts, j.base.length()
 	for _, s := range j.steps {
 		c.Steps = append(c.Steps, analysis.Span{BeginNS: s.begin, EndNS: s.end})
@@ -33,14 +34,23 @@ func (m *Material) Clean(seed uint64) *Case {
 	return c
 }
 
+// Long is a job of steps in which nothing is wrong on as many nodes and for as
+// many nanoseconds as asked for.
+func (m *Material) Long(seed uint64, nodes int, length int64) *Case {
+	rng := rand.New(rand.NewPCG(seed, 10)) //nolint:gosec // made-up data
+	j := newJob(m, rng, nodes, length)
+	j.make(5e9)
+	return &Case{Variant: "steps", Seed: seed, Source: j.source(), Facts: j.facts, StepNS: j.base.length()}
+}
+
 // cutOf makes the job what was recorded, from a random instant in a balanced
-// phase on.
-func cutOf(j *job) {
+// phase on, after some time in which nothing happened yet.
+func cutOf(j *job, idle int64) {
 	phase := []string{"train", "train", "train2", "hbm", "power"}[j.rng.IntN(5)]
 	p := j.m.truth.Phase(phase)
 	length := int64(float64(p.EndNS-p.BeginNS-1e9) * (0.5 + 0.5*j.rng.Float64()))
 	from := p.BeginNS + 500e6 + j.rng.Int64N(p.EndNS-p.BeginNS-1e9-length+1)
-	j.end = min(j.end, j.begin+10e9+length)
+	j.end = j.begin + idle + length + j.rng.Int64N(2e9)
 	j.facts.EndNS = j.end
 	for _, n := range j.nodes {
 		n.end = j.end

@@ -134,14 +134,37 @@ func bestLag(windows []window, states []stateAt) int64 {
 	return best
 }
 
-// refine spreads each window's value over what the GPU did in it: as the levels
+// refine makes the fine signal of a GPU, phase after phase.
+func (u *recordedGPU) refine(truth *Truth, states []stateAt) (f fine) {
+	rest := u.windows
+	for _, name := range training {
+		p := truth.Phase(name)
+		before := sort.Search(len(rest), func(i int) bool { return rest[i].begin >= p.BeginNS })
+		after := sort.Search(len(rest), func(i int) bool { return rest[i].end >= p.EndNS })
+		in := rest[before:after]
+		lag := bestLag(in, states)
+		u.lags = append(u.lags, lag)
+		f.spread(rest[:before], lag, nil, [unknown][activities]float64{})
+		level, _ := levels(in, lag, states)
+		f.spread(in, lag, states, level)
+		rest = rest[after:]
+	}
+	f.spread(rest, u.lags[len(u.lags)-1], nil, [unknown][activities]float64{})
+	return f
+}
+
+// spread spreads each window's value over what the GPU did in it: as the levels
 // of the states stand to each other where these are known, and so that the
 // window's mean stays what was recorded.
-func refine(windows []window, lag int64, states []stateAt) fine {
-	level, _ := levels(windows, lag, states)
-	var f fine
+func (f *fine) spread(windows []window, lag int64, states []stateAt, level [unknown][activities]float64) {
 	for _, w := range windows {
 		s := stretch{w.begin - lag, w.end - lag}
+		if n := len(f.edges); n > 0 { // the lag has grown
+			s.begin = max(s.begin, f.edges[n-1])
+		}
+		if s.length() <= 0 {
+			continue
+		}
 		x := shares(states, s)
 		if !known(x) {
 			f.add(s.begin, s.end, w.value)
@@ -169,7 +192,6 @@ func refine(windows []window, lag int64, states []stateAt) fine {
 			}
 		}
 	}
-	return f
 }
 
 // solve solves the linear equations a x = y by elimination.

@@ -149,7 +149,7 @@ func affinity(c *caseMaker) {
 		}
 		c.base.h2d = max(c.base.h2d, int64(0.06*float64(c.base.length())))
 		c.slow(rank, func(r *rankStep, extra int64) {
-			ch := unchanged()
+			ch := c.base.rest()
 			ch.pcie = float64(r.h2d) / (float64(r.h2d) + 0.5*float64(extra))
 			r.h2d += extra / 2
 			r.onH2D = &ch

@@ -100,11 +100,25 @@ func newBase(rng *rand.Rand) base {
 		b.h2d = 2e6 + rng.Int64N(20e6)
 	}
 	if rng.Float64() < 0.6 {
-		c := unchanged()
-		c.clockMHz, c.reasons, c.power = 1980, 0, 0.5+0.35*rng.Float64()
-		b.light = &c
+		b.light = lightKernels(rng)
 	}
 	return b
+}
+
+// rest is how a GPU is beside its kernels: where these are light its clock stays
+// at its highest, where not it comes back to that as it was recorded.
+func (b base) rest() change {
+	c := unchanged()
+	if b.light != nil {
+		c.clockMHz, c.reasons = b.light.clockMHz, b.light.reasons
+	}
+	return c
+}
+
+func lightKernels(rng *rand.Rand) *change {
+	c := unchanged()
+	c.clockMHz, c.reasons, c.power = 1980, 0, 0.5+0.35*rng.Float64()
+	return &c
 }
 
 // length of a step when nothing is wrong.
@@ -223,6 +237,14 @@ func (j *job) step(t int64, number int) int64 {
 func (j *job) lay(rank int, p *planned, last int64) {
 	r := &p.ranks[rank]
 	k := j.track(rank)
+	if j.base.light != nil {
+		rest := j.base.rest()
+		for _, c := range []**change{&r.onGap, &r.onH2D, &r.onComm, &r.onWait} {
+			if *c == nil {
+				*c = &rest
+			}
+		}
+	}
 	j.idleAs(rank, r.gap, r.onGap)
 	j.phase(rank, "h2d", r.h2d, r.onH2D)
 	first := j.nodes[rank/perNode].first + p.number
@@ -297,7 +319,7 @@ func (j *job) idleAs(rank int, length int64, c *change) {
 	k := j.track(rank)
 	steps := j.m.truth.In(k.as, "train_input_stall")
 	for length > 0 {
-		b := steps[1+j.rng.IntN(len(steps)-1)].Begin
+		b := steps[1+j.rng.IntN(len(steps)-4)].Begin // the first and the last are not known as well
 		part := min(length, 340e6)
 		k.append(k.as, stretch{b + 70e6, b + 70e6 + part}, part, c)
 		length -= part

@@ -21,9 +21,10 @@ type recordedGPU struct {
 	uuid, name   string
 	powerLimitMW int64
 	memory       int64
-	// lag is by how much the windows of GPM trail what they show; it differs
-	// from GPU to GPU and does not change.
-	lag      int64
+	// lags are by how much the windows of GPM trailed what they show in each
+	// phase of training. It differs from GPU to GPU and from phase to phase,
+	// between 30 and 160 ms, and stays the same within one.
+	lags     []int64
 	activity fine
 	power    []powerSample
 	cheap    []cheapSample
@@ -73,8 +74,7 @@ func Load() (*Material, error) {
 	for g := range m.gpus {
 		states := m.states(g, slowest)
 		u := &m.gpus[g]
-		u.lag = bestLag(u.windows, states)
-		u.activity = refine(u.windows, u.lag, states)
+		u.activity = u.refine(m.truth, states)
 		u.thermal = fitThermal(rec, g, u.power)
 		for _, s := range slices.Concat(m.truth.In(g, "train"), m.truth.In(g, "train2")) {
 			u.kernels = append(u.kernels, stretch{s.Begin, s.Computed})

@@ -47,6 +47,10 @@ func (w *hostWriter) processRow(t int64, g int, key, role string, pid int64, n *
 	r.int(table.RankRunDelay, w.since(key+"delay", u.delay*1e9))
 	r.int(table.RankVoluntary, w.since(key+"vol", u.voluntary))
 	r.int(table.RankInvoluntary, w.since(key+"invol", u.involuntary))
+	// The other threads are few that work, and wait as the main one does.
+	r.int(table.RankThreadsRunDelay, w.since(key+"delays", u.delay*1.8e9))
+	r.int(table.RankThreadsVoluntary, w.since(key+"vols", u.voluntary*3))
+	r.int(table.RankThreadsInvoluntary, w.since(key+"invols", u.involuntary*1.8))
 	r.int(table.RankMigrations, w.since(key+"migr", n.migrations))
 	r.int(table.RankFaultsMinor, w.since(key+"minor", u.minor))
 	r.int(table.RankFaultsMajor, w.since(key+"major", u.major))

@@ -137,6 +137,7 @@ func (g *gpuReader) gpuRows(powers []powerSample) {
 func (g *gpuReader) activityRows() {
 	is := g.identity()
 	at := g.rng.IntN(len(is.windows) - 1)
+	lag := is.lags[g.rng.IntN(len(is.lags))]
 	begin := g.node.begin + g.rng.Int64N(50e6)
 	for {
 		if at++; at == len(is.windows) {
@@ -150,7 +151,7 @@ func (g *gpuReader) activityRows() {
 		if g.rng.Float64() >= g.missed {
 			r := g.row(table.GPUActivity, end, 100e3+g.rng.Int64N(100e3))
 			r.Int(table.TLBegin, g.node.shifted(begin))
-			for c, v := range g.activity(stretch{begin - is.lag, end - is.lag}) {
+			for c, v := range g.activity(stretch{begin - lag, end - lag}) {
 				v *= 1 + g.noise*g.rng.NormFloat64()
 				if c < gpmPCIeTx {
 					v = min(v, 100)

@@ -106,10 +106,15 @@ func (k *track) at(t int64) (*segment, int64) {
 	return s, s.from.begin + int64(min(1, max(0, part))*float64(s.from.length()))
 }
 
-// power is what the board uses at t, in milliwatts.
+// powerLag is by how much a power sample trails what the GPU does: in the
+// recording power rises 19 to 21 ms after computing begins and falls 30 to 32 ms
+// after it ends.
+const powerLag = 26e6
+
+// power is what a sample at t shows, in milliwatts.
 func (k *track) power(t int64) float64 {
-	s, src := k.at(t)
-	p := float64(k.m.gpus[s.gpu].powerAt(src)) * k.watts
+	s, src := k.at(t - powerLag)
+	p := float64(k.m.gpus[s.gpu].powerAt(src+powerLag)) * k.watts
 	if s.change != nil {
 		c := s.change
 		const idle = 125e3

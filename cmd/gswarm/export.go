@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -23,6 +24,7 @@ type exportOptions struct {
 	to, out, table string
 	raw, force     bool
 	points         int64
+	every          time.Duration
 }
 
 // name is where the export goes to, in words.
@@ -52,10 +54,14 @@ type target struct {
 }
 
 func exportFormats() []exportFormat {
-	never := func(exportOptions) bool { return false }
+	never, always := func(exportOptions) bool { return false }, func(exportOptions) bool { return true }
 	return []exportFormat{
 		{"arrow", []string{"table", "raw"}, func(o exportOptions) bool { return o.table == "" }, exportArrow},
+		{"csv", []string{"table", "raw", "every"}, never, exportCSV},
+		{"gputop", []string{"every"}, always, exportGPUTop},
+		{"json", []string{"every"}, never, exportJSON},
 		{"perfetto", []string{"points"}, never, exportPerfetto},
+		{"tfevents", []string{"every"}, always, exportTFEvents},
 	}
 }
 
@@ -70,11 +76,22 @@ there is no timeline. Without DIR it takes the newest run here.
 --to arrow     plain Arrow IPC streams, which every Arrow reader opens: one file
                for each table, TABLE.arrows, into the directory that -o names;
                or with --table that table alone into a file.
+--to csv       temperature, power and clocks of each GPU over time, and their
+               summary on the terminal; or with --table that table as it is.
+--to gputop    for each node, a directory with a list of samples of each GPU, and
+               one of all with their aggregate, as gputop.py writes them.
+--to json      frames with arrays over all GPUs: utilisation and memory between
+               0 and 1, bandwidths in GB/s.
 --to perfetto  a trace for Perfetto's viewer: a group of tracks for each node,
                with its GPUs, ranks and devices, what happened, and how well the
                node's clock was known. Series of more than --points values in
                all are thinned; of every stretch of time the least and the
                greatest value stay.
+--to tfevents  a directory for each GPU with TensorBoard's event files.
+
+GPUs are read one after the other, so csv, gputop, json and tfevents have frames
+of --every (1 s): each is the mean of what was read of the GPU within it, and
+null, or left out, where nothing was.
 
 What exists already is replaced with --force only. -o - writes one file to
 standard output. docs/export.md says where every field comes from.
@@ -89,7 +106,12 @@ named, 1 it was not.`,
   gswarm export gswarm-12345 --to arrow --table gpu -o gpu.arrows
   gswarm export --raw --to arrow --table host -o - | python -c \
     'import pyarrow as pa, sys; print(pa.ipc.open_stream(sys.stdin.buffer).read_all())'
-  gswarm export --to perfetto -o run.perfetto-trace`,
+  gswarm export --to csv -o temperatures.csv
+  gswarm export --to csv --table event -o -
+  gswarm export --to gputop -o gputop
+  gswarm export --to json --every 500ms -o frames.json
+  gswarm export --to perfetto -o run.perfetto-trace
+  gswarm export --to tfevents -o tb && tensorboard --logdir tb`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			format, err := o.check(cmd)
@@ -119,9 +141,10 @@ named, 1 it was not.`,
 	flags.StringVar(&o.to, "to", "", "`FORMAT` to export to: "+strings.Join(formatNames(), ", "))
 	flags.StringVarP(&o.out, "output", "o", "", "`FILE|DIR` to write; - is standard output")
 	flags.BoolVar(&o.force, "force", false, "replace what exists already")
-	flags.StringVar(&o.table, "table", "", "arrow: export this `TABLE` only")
-	flags.BoolVar(&o.raw, "raw", false, "arrow: export rows as they were recorded instead of the timeline")
+	flags.StringVar(&o.table, "table", "", "arrow, csv: export this `TABLE` only")
+	flags.BoolVar(&o.raw, "raw", false, "arrow, csv --table: export rows as they were recorded instead of the timeline")
 	flags.Int64Var(&o.points, "points", export.DefaultPoints, "perfetto: `NUMBER` of counter values to keep at most")
+	flags.DurationVar(&o.every, "every", export.DefaultEvery, "csv, gputop, json, tfevents: length of a frame")
 	return cmd
 }
 
@@ -161,6 +184,10 @@ func (o *exportOptions) check(cmd *cobra.Command) (exportFormat, error) {
 		return f, errors.New("-o -: standard output takes one table; name it with --table")
 	case o.out == "-" && f.directory(*o):
 		return f, fmt.Errorf("-o -: %s writes several files; name a directory", f.name)
+	case o.raw && f.name == "csv" && o.table == "":
+		return f, errors.New("--raw: csv takes one table as it was recorded; name it with --table")
+	case o.every < export.MinEvery:
+		return f, fmt.Errorf("--every %s: at least %s", o.every, export.MinEvery)
 	case o.points < 1:
 		return f, fmt.Errorf("--points %d: at least 1", o.points)
 	}
@@ -217,30 +244,4 @@ func (a *app) export(ctx context.Context, src *export.Source, f exportFormat, o 
 		err = p.err
 	}
 	return err
-}
-
-func exportArrow(ctx context.Context, src *export.Source, o exportOptions, to target, p *printer) error {
-	if o.table != "" {
-		_, err := src.Arrow(ctx, to.w, table.ByName(o.table))
-		return err
-	}
-	rows, err := src.ArrowFiles(ctx, to.dir)
-	for _, t := range tableNames() {
-		if n, ok := rows[t]; ok {
-			p.line("%s/%s%s: %s rows", o.name(), t, export.ArrowSuffix, count(n))
-		}
-	}
-	return err
-}
-
-func exportPerfetto(ctx context.Context, src *export.Source, o exportOptions, to target, p *printer) error {
-	sum, err := src.Perfetto(ctx, to.w, export.PerfettoOptions{Points: o.points})
-	if err != nil {
-		return err
-	}
-	p.line("%s: %s tracks, %s values, %s slices, %s instants", o.name(), count(sum.Tracks), count(sum.Points), count(sum.Slices), count(sum.Instants))
-	if sum.Bucket > 0 {
-		p.line("thinned: of every %s the least and the greatest value of each series", sum.Bucket)
-	}
-	return nil
 }

@@ -19,6 +19,7 @@ const (
 	maxMemory  = 1 << 50
 	maxPowerMW = 10_000_000
 	maxMHz     = 20_000
+	maxBusBits = 1 << 16
 	minTemp    = -50
 	maxTemp    = 200
 	maxReasons = math.MaxUint32 // of 64 bits the driver uses the lowest dozen

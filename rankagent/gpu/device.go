@@ -169,6 +169,20 @@ func (dev *device) describeStatic(id *identity, info *Info, sysfs string) {
 		}
 		return ret
 	})
+	ask(fnBusWidth, "memory_bus_bits", func() nvml.Return {
+		bits, ret := h.GetMemoryBusWidth()
+		if ret == nvml.SUCCESS && bits <= maxBusBits {
+			info.MemoryBusBits = int64(bits)
+		}
+		return ret
+	})
+	ask(fnMaxClock, "memory_clock_max_mhz", func() nvml.Return {
+		mhz, ret := h.GetMaxClockInfo(nvml.CLOCK_MEM)
+		if ret == nvml.SUCCESS && mhz <= maxMHz {
+			info.MemoryClockMaxMHz = int64(mhz)
+		}
+		return ret
+	})
 	ask(fnPowerLimit, "power_limit_mw", func() nvml.Return {
 		mw, ret := h.GetEnforcedPowerLimit()
 		if ret == nvml.SUCCESS && mw <= maxPowerMW {

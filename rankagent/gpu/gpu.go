@@ -72,7 +72,11 @@ type Info struct {
 	DriverVersion string `yaml:"driver_version,omitempty" json:"driver_version,omitempty"`
 	VBIOS         string `yaml:"vbios,omitempty" json:"vbios,omitempty"`
 	MemoryBytes   int64  `yaml:"memory_bytes,omitempty" json:"memory_bytes,omitempty"`
-	PowerLimitMW  int64  `yaml:"power_limit_mw,omitempty" json:"power_limit_mw,omitempty"`
+	// MemoryBusBits and MemoryClockMaxMHz are the width and the highest clock of
+	// the bus to the GPU's memory: its peak bandwidth is two transfers a clock.
+	MemoryBusBits     int64 `yaml:"memory_bus_bits,omitempty" json:"memory_bus_bits,omitempty"`
+	MemoryClockMaxMHz int64 `yaml:"memory_clock_max_mhz,omitempty" json:"memory_clock_max_mhz,omitempty"`
+	PowerLimitMW      int64 `yaml:"power_limit_mw,omitempty" json:"power_limit_mw,omitempty"`
 	// NUMANode is nil where the kernel knows none.
 	NUMANode *int `yaml:"numa_node,omitempty" json:"numa_node,omitempty"`
 	// MIG is "enabled", "disabled", or empty where the GPU has no such mode.
