@@ -73,7 +73,9 @@ type Info struct {
 	// the bus to the GPU's memory: its peak bandwidth is two transfers a clock.
 	MemoryBusBits     int64 `yaml:"memory_bus_bits,omitempty" json:"memory_bus_bits,omitempty"`
 	MemoryClockMaxMHz int64 `yaml:"memory_clock_max_mhz,omitempty" json:"memory_clock_max_mhz,omitempty"`
-	PowerLimitMW      int64 `yaml:"power_limit_mw,omitempty" json:"power_limit_mw,omitempty"`
+	// ClockSMMaxMHz is the highest clock of the SMs.
+	ClockSMMaxMHz int64 `yaml:"clock_sm_max_mhz,omitempty" json:"clock_sm_max_mhz,omitempty"`
+	PowerLimitMW  int64 `yaml:"power_limit_mw,omitempty" json:"power_limit_mw,omitempty"`
 	// NUMANode is nil where the kernel knows none.
 	NUMANode *int `yaml:"numa_node,omitempty" json:"numa_node,omitempty"`
 	// MIG is "enabled", "disabled", or empty where the GPU has no such mode.
