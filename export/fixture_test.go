@@ -12,6 +12,7 @@ import (
 
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/clock/rows"
+	"github.com/gswarm/gswarm/dataset"
 	"github.com/gswarm/gswarm/export"
 	"github.com/gswarm/gswarm/merge"
 	"github.com/gswarm/gswarm/rundir"
@@ -72,12 +73,17 @@ const (
 // fixture makes the run and merges it.
 func fixture(t testing.TB) *export.Source {
 	t.Helper()
-	d := unmerged(t)
+	return merged(t, unmerged(t))
+}
+
+// merged is the timeline of a run.
+func merged(t testing.TB, d rundir.Dir) *export.Source {
+	t.Helper()
 	_, err := merge.Run(context.Background(), string(d), merge.Options{})
 	must(t, err)
-	src, err := export.Timeline(d)
+	tl, err := dataset.Open(d)
 	must(t, err)
-	return src
+	return export.Timeline(tl)
 }
 
 func unmerged(t testing.TB) rundir.Dir {

@@ -24,12 +24,8 @@ type Source struct {
 }
 
 // Timeline is the source of rows on the reference clock.
-func Timeline(dir rundir.Dir) (*Source, error) {
-	tl, err := dataset.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	return &Source{dir: dir, timeline: tl, Losses: tl.Losses(), cells: maxCells}, nil
+func Timeline(tl *dataset.Timeline) *Source {
+	return &Source{dir: tl.Dir, timeline: tl, Losses: tl.Losses(), cells: maxCells}
 }
 
 // Recorded is the source of rows as the nodes recorded them, on each node's own

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -206,13 +205,7 @@ func (a *app) exportSource(ctx context.Context, dir rundir.Dir, raw bool) (*expo
 	if raw {
 		return export.Recorded(dir), nil
 	}
-	src, err := export.Timeline(dir)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return src, err
-	}
-	bar := newProgress(a.stderr)
-	_, err = merge.Run(ctx, string(dir), merge.Options{Progress: bar.show})
-	bar.clear()
+	tl, err := a.openTimeline(ctx, dir, false)
 	var running *merge.RunningError
 	if errors.As(err, &running) {
 		return nil, fmt.Errorf("%w; or export what was recorded so far with --raw", err)
@@ -220,7 +213,7 @@ func (a *app) exportSource(ctx context.Context, dir rundir.Dir, raw bool) (*expo
 	if err != nil {
 		return nil, err
 	}
-	return export.Timeline(dir)
+	return export.Timeline(tl), nil
 }
 
 // export writes to where -o says and tells what it wrote, on standard error
