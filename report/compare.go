@@ -65,24 +65,27 @@ type measure struct {
 	metric, name, unit string
 	of                 func(*analysis.Result) (value, noise *float64)
 	text               func(float64) string
+	// own says that a change in percent of it would say nothing: it is a share
+	// already.
+	own bool
 }
 
 var measures = []measure{
-	{"length_s", "length", "s", func(r *analysis.Result) (*float64, *float64) { return some1(r.Job.Seconds()), nil }, duration},
-	{"step_s", "step time, median", "s", stepTime, func(v float64) string { return fmt.Sprintf("%.3g s", v) }},
-	{"steps", "steps", "count", func(r *analysis.Result) (*float64, *float64) { return positive(float64(r.Steps.Count)), nil }, func(v float64) string { return count(int64(v)) }},
-	{"sm_active_pct", "SM active", "percent", overGPUs("sm_active_pct"), metricOf("sm_active_pct").value},
-	{"tensor_pct", "tensor cores", "percent", overGPUs("tensor_pct"), metricOf("tensor_pct").value},
-	{"util_gpu_pct", "“GPU utilisation”", "percent", overGPUs("util_gpu_pct"), metricOf("util_gpu_pct").value},
-	{"idle_share", "idle", "share", func(r *analysis.Result) (*float64, *float64) { return r.Totals.IdleShare, nil }, percent},
-	{"mem_used_bytes", "memory of a GPU", "bytes", overGPUs("mem_used_bytes"), megabytes},
-	{"mem_peak_bytes", "memory, the most", "bytes", memoryPeak, megabytes},
-	{"power_mw", "power of a GPU", "mW", power, watts},
-	{"energy_j", "energy", "J", func(r *analysis.Result) (*float64, *float64) { return r.Totals.EnergyJ, nil }, energy},
-	{"energy_per_step_j", "energy of a step", "J", stepEnergy, energy},
-	{"memory_cv", "balance of memory", "share", balanceOf("mem_used_bytes"), cvText},
-	{"sm_active_cv", "balance of SM active", "share", balanceOf("sm_active_pct"), cvText},
-	{"straggler_s", "time with stragglers", "s", stragglerTime, duration},
+	{"length_s", "length", "s", func(r *analysis.Result) (*float64, *float64) { return some1(r.Job.Seconds()), nil }, duration, false},
+	{"step_s", "step time, median", "s", stepTime, func(v float64) string { return fmt.Sprintf("%.3g s", v) }, false},
+	{"steps", "steps", "count", func(r *analysis.Result) (*float64, *float64) { return positive(float64(r.Steps.Count)), nil }, func(v float64) string { return count(int64(v)) }, false},
+	{"sm_active_pct", "SM active", "percent", overGPUs("sm_active_pct"), metricOf("sm_active_pct").value, false},
+	{"tensor_pct", "tensor cores", "percent", overGPUs("tensor_pct"), metricOf("tensor_pct").value, false},
+	{"util_gpu_pct", "“GPU utilisation”", "percent", overGPUs("util_gpu_pct"), metricOf("util_gpu_pct").value, false},
+	{"idle_share", "idle", "share", func(r *analysis.Result) (*float64, *float64) { return r.Totals.IdleShare, nil }, percent, false},
+	{"mem_used_bytes", "memory of a GPU", "bytes", overGPUs("mem_used_bytes"), megabytes, false},
+	{"mem_peak_bytes", "memory, the most", "bytes", memoryPeak, megabytes, false},
+	{"power_mw", "power of a GPU", "mW", power, watts, false},
+	{"energy_j", "energy", "J", func(r *analysis.Result) (*float64, *float64) { return r.Totals.EnergyJ, nil }, energy, false},
+	{"energy_per_step_j", "energy of a step", "J", stepEnergy, energy, false},
+	{"memory_cv", "balance of memory", "share", balanceOf("mem_used_bytes"), cvText, true},
+	{"sm_active_cv", "balance of SM active", "share", balanceOf("sm_active_pct"), cvText, true},
+	{"straggler_s", "time with stragglers", "s", stragglerTime, duration, false},
 }
 
 // Compare holds runs against the first of them.
@@ -106,9 +109,10 @@ func Compare(runs []*analysis.Result) *Comparison {
 			continue
 		}
 		for i := range runs {
-			change, within := difference(row.Values[0], row.Values[i], row.Noise[0], row.Noise[i])
-			if i == 0 {
-				change, within = nil, nil
+			var change *float64
+			var within *bool
+			if i > 0 && !m.own {
+				change, within = difference(row.Values[0], row.Values[i], row.Noise[0], row.Noise[i])
 			}
 			row.Change, row.WithinNoise = append(row.Change, change), append(row.WithinNoise, within)
 		}
@@ -202,25 +206,20 @@ func memoryPeak(r *analysis.Result) (*float64, *float64) {
 	return positive(most), nil
 }
 
-// stepTime is the median step and the standard error of a median, by the median
-// absolute deviation of the steps: 1.4826 times that is the standard deviation
-// of what is normal, 1.2533 times the mean's error the median's.
+// stepTime is the median step and its standard error. The steps' deviation is
+// taken from their 95th percentile, which lies 1.645 deviations above the median
+// of what is normal; a median's error is 1.2533 times a mean's.
 func stepTime(r *analysis.Result) (value, noise *float64) {
 	if r.Steps.MedianNS == nil {
 		return nil, nil
 	}
 	median := float64(*r.Steps.MedianNS) / 1e9
-	var off []float64
-	for _, s := range r.Steps.List {
-		off = append(off, math.Abs(s.Seconds()-median))
-	}
-	const few = 5
-	if len(off) < few {
+	if r.Steps.P95NS == nil || r.Steps.Count == 0 {
 		return &median, nil
 	}
-	slices.Sort(off)
-	const normal, ofMedian = 1.4826, 1.2533
-	return &median, some1(ofMedian * normal * off[len(off)/2] / math.Sqrt(float64(len(off))))
+	const normal, ofMedian = 1.645, 1.2533
+	deviation := (float64(*r.Steps.P95NS)/1e9 - median) / normal
+	return &median, positive(ofMedian * deviation / math.Sqrt(float64(r.Steps.Count)))
 }
 
 func stepEnergy(r *analysis.Result) (*float64, *float64) {

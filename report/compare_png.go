@@ -91,22 +91,26 @@ func (c *Comparison) bars(row ComparedRow, label string, scale float64) (*plot.P
 		if row.Noise[i] != nil {
 			noise = sure * *row.Noise[i] * scale
 		}
-		points, errs = append(points, plotter.XY{X: float64(i), Y: y}), append(errs, struct{ Low, High float64 }{noise, noise})
+		if noise > 0 {
+			points, errs = append(points, plotter.XY{X: float64(i), Y: y}), append(errs, struct{ Low, High float64 }{noise, noise})
+		}
 		text := row.valueText(i)
 		if change := row.Change[i]; change != nil {
 			text += ", " + signed(*change)
 		}
 		labels.XYs, labels.Labels = append(labels.XYs, plotter.XY{X: float64(i), Y: y + noise}), append(labels.Labels, text)
 	}
-	whiskers, err := plotter.NewYErrorBars(struct {
-		plotter.XYer
-		plotter.YErrorer
-	}{points, errs})
-	if err != nil {
-		return nil, err
+	if len(points) > 0 {
+		whiskers, err := plotter.NewYErrorBars(struct {
+			plotter.XYer
+			plotter.YErrorer
+		}{points, errs})
+		if err != nil {
+			return nil, err
+		}
+		whiskers.Color = ink
+		p.Add(whiskers)
 	}
-	whiskers.Color = ink
-	p.Add(whiskers)
 	for i := range labels.XYs {
 		labels.XYs[i].Y += most * 0.05
 	}

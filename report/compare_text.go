@@ -40,10 +40,17 @@ func (c *Comparison) Text(w io.Writer, o TextOptions) error {
 		}
 		s.say(plain, "  ", "     ", text, 2)
 	}
-	// Each group of runs is set beside the first.
-	const group = 3
-	for from := 1; from < max(len(c.Runs), 2); from += group {
-		c.group(s, from, min(from+group, len(c.Runs)))
+	// Each group of runs is set beside the first: as many as the page is wide
+	// for.
+	for from := 1; from < max(len(c.Runs), 2); {
+		const most = 3
+		to := min(from+most, len(c.Runs))
+		for to > from+1 && tableWidth("  ", c.columns(from, to)) > s.width {
+			to--
+		}
+		s.gap()
+		s.table("  ", c.columns(from, to))
+		from = max(to, from+1)
 	}
 	c.causes(s)
 	s.gap()
@@ -51,12 +58,11 @@ func (c *Comparison) Text(w io.Writer, o TextOptions) error {
 	return s.print(w, o.Colour)
 }
 
-// group sets the runs [from, to) beside the first.
-func (c *Comparison) group(s *sheet, from, to int) {
-	s.gap()
+// columns are a table of the runs [from, to) beside the first.
+func (c *Comparison) columns(from, to int) []column {
 	cols := []column{{keep: 20}, {head: c.Runs[0].Name, right: true, keep: 19}}
 	for i := from; i < to; i++ {
-		cols = append(cols, column{head: c.Runs[i].Name, right: true, keep: 18 - 2*(i-from)}, column{right: true, keep: 18 - 2*(i-from)})
+		cols = append(cols, column{head: c.Runs[i].Name, right: true, keep: 18}, column{right: true, keep: 17})
 	}
 	for _, row := range c.Rows {
 		cols[0].cells = append(cols[0].cells, row.name)
@@ -67,7 +73,7 @@ func (c *Comparison) group(s *sheet, from, to int) {
 			cols[at+1].cells = append(cols[at+1].cells, row.changeText(i))
 		}
 	}
-	s.table("  ", cols)
+	return cols
 }
 
 func (r ComparedRow) valueText(i int) string {
@@ -143,23 +149,19 @@ func (c *Comparison) answer() string {
 			if row.Metric != metric || row.Change[last] == nil || row.Values[first] == nil {
 				continue
 			}
-			what := "steps"
+			what, those, verb, take := "steps", "those", "are", "take"
 			if metric == "length_s" {
-				what = "run"
+				what, those, verb, take = "length", "that", "is", "is"
 			}
 			values := fmt.Sprintf("%s instead of %s", row.valueText(last), row.valueText(first))
 			if w := row.WithinNoise[last]; w != nil && *w {
-				return fmt.Sprintf("The %s of %s take as long as those of %s, within the noise: %s", what, name(last), name(first), values)
+				return fmt.Sprintf("The %s of %s %s as long as %s of %s, within the noise: %s", what, name(last), take, those, name(first), values)
 			}
 			word := "longer"
 			if *row.Change[last] < 0 {
 				word = "shorter"
 			}
-			verb := "are"
-			if what == "run" {
-				verb = "is"
-			}
-			return fmt.Sprintf("The %s of %s %s %s %s than that of %s: %s", what, name(last), verb, strings.TrimLeft(signed(*row.Change[last]), "+-"), word, name(first), values)
+			return fmt.Sprintf("The %s of %s %s %s %s than %s of %s: %s", what, name(last), verb, strings.TrimLeft(signed(*row.Change[last]), "+-"), word, those, name(first), values)
 		}
 	}
 	return fmt.Sprintf("%s and %s have nothing in common that was measured", name(first), name(last))
