@@ -80,7 +80,7 @@ func (s *suspect) serialFinding() Finding {
 // phases, and of several GPUs of a node at the same time, and puts all in
 // order: by severity, then by effect.
 func mergeFindings(all []Finding) []Finding {
-	var out []Finding
+	out := []Finding{}
 	for _, f := range all {
 		at := slices.IndexFunc(out, func(o Finding) bool { return o.Cause == f.Cause && joins(o, f) })
 		if at < 0 {
