@@ -41,6 +41,10 @@ test: ## unit tests, race detector on; no root, under three minutes
 readers: build ## open a timeline with DuckDB, pandas, PyArrow and Polars
 	scripts/readers/run
 
+.PHONY: html-check
+html-check: build ## open the report's pages in headless Chromium and use them; PICTURES=DIR leaves pictures of them
+	scripts/html/run $(PICTURES)
+
 .PHONY: e2e
 e2e: build ## end-to-end tests on a real four-node Slurm on this machine; needs root
 	scripts/slurm/cluster install

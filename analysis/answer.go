@@ -16,6 +16,7 @@ func (m *model) answer(r *Result) {
 	for _, st := range stages {
 		r.Findings = append(r.Findings, m.lateFindings(st)...)
 		r.Findings = append(r.Findings, m.jobFindings(st)...)
+		r.Findings = append(r.Findings, m.slowLinks(st)...)
 		for i, s := range st.suspects {
 			late := s.straggler()
 			late.Cause = st.causes[i]
@@ -23,6 +24,9 @@ func (m *model) answer(r *Result) {
 		}
 		r.Phases = append(r.Phases, st.Phase)
 	}
+	r.Findings = append(r.Findings, m.aloneFindings(stages)...)
+	r.Findings = append(r.Findings, m.stallFindings(stages)...)
+	r.Findings = append(r.Findings, m.pressedFindings(m.findPressed())...)
 	r.Findings = mergeFindings(append(r.Findings, m.runFindings(stages)...))
 	slices.SortStableFunc(r.Stragglers, func(a, b Straggler) int {
 		return cmp.Compare(b.Excess*b.Seconds(), a.Excess*a.Seconds())

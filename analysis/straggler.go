@@ -21,9 +21,9 @@ const (
 	likeTheWorst = 0.5
 	// shortestStretch is how long a GPU must be slow to be chronically so.
 	shortestStretch = int64(5e9)
-	// waitedAtLeast is the share of the excess that the others must be seen to
-	// have waited at all, for it to be believed.
-	waitedAtLeast = 1
+	// confirms is the share of an excess by utilisation that the SMs must show,
+	// too: they may hold fewer of them than was taken.
+	confirms = 0.3
 	// clearOfBound is how many times what it is good to an excess must be.
 	clearOfBound = 2
 	// fewSteps is how many steps a stretch must hold.
@@ -66,6 +66,9 @@ func (m *model) findSuspects(phase int, span Span, period float64) []*suspect {
 		}
 		for i := range w.who {
 			for _, s := range m.late(w, i, period) {
+				if w == bySM && byUtil.meanExcess(s) < -naturalSpread || w == byUtil && bySM.meanExcess(s) < confirms*s.excess {
+					continue
+				}
 				s.phase, s.period = phase, period
 				s.toBorders(span)
 				s.compare(w.who)
@@ -77,6 +80,21 @@ func (m *model) findSuspects(phase int, span Span, period float64) []*suspect {
 		}
 	}
 	return worst(out)
+}
+
+// meanExcess is the excess that a suspect has by this way of looking; infinite
+// where it is none.
+func (w *waiting) meanExcess(s *suspect) float64 {
+	i := slices.Index(w.who, s.device)
+	if i < 0 {
+		return math.Inf(1)
+	}
+	from, to := s.span.BeginNS/s.m.block-w.first, s.span.EndNS/s.m.block-w.first
+	from, to = max(0, from), min(to, int64(len(w.excess[i])))
+	if from >= to {
+		return math.Inf(1)
+	}
+	return mean(w.excess[i][from:to])
 }
 
 // late lists when a worker was late.
@@ -149,9 +167,13 @@ func (s *suspect) compare(who []*device) {
 	from, to := s.m.inner(s.span)
 	var uses []usage
 	var all []shares
-	for _, d := range who {
+	levels := s.m.allLevels(from, to)
+	for i, d := range s.m.workers {
+		if !slices.Contains(who, d) {
+			continue
+		}
 		u := s.m.usageOf(d, from, to)
-		sh := s.m.shares(u, s.m.levels(d, from, to))
+		sh := s.m.shares(u, levels[i])
 		if d == s.device {
 			s.own, s.shares = u, sh
 			continue
@@ -170,7 +192,7 @@ func (s *suspect) takesPart() bool {
 		return true
 	}
 	busy := s.typical.work + s.typical.copying + s.typical.tiny + s.typical.link
-	return busy >= someWork && (math.IsNaN(s.own.util) || s.own.util >= takesPart) && s.typical.wait >= waitedAtLeast*s.excess
+	return busy >= someWork && (math.IsNaN(s.own.util) || s.own.util >= takesPart) && s.typical.wait >= s.excess-s.bound
 }
 
 // serial says that all others did next to nothing but wait.

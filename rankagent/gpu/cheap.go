@@ -135,7 +135,7 @@ func (s *cheap) Read(out rankagent.Out) error {
 	id := s.dev.id.Load()
 	begin := out.Now()
 	_, ret := s.readAll(id.handle)
-	end := out.Now()
+	begin, end := widen(begin, out.Now())
 	if s.abandoned() {
 		return nil
 	}

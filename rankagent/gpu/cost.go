@@ -40,7 +40,7 @@ func (dev *device) try(id *identity) (costs []CallCost, works bool, why string) 
 		ret = measure(callSample, func() nvml.Return { return g.sample(id.handle) })
 	}
 	sampled := dev.driver.clock.Now()
-	dev.tryItems(id.handle, measure)
+	dev.tryItems(id, measure)
 	if ret != nvml.SUCCESS {
 		return costs, false, text(ret)
 	}
@@ -63,8 +63,8 @@ func (dev *device) try(id *identity) (costs []CallCost, works bool, why string) 
 
 // tryItems measures the other calls that the sources make and the driver has.
 // Their time counts, not what they return.
-func (dev *device) tryItems(h nvml.Device, measure func(string, func() nvml.Return) nvml.Return) {
-	has := dev.driver.has
+func (dev *device) tryItems(id *identity, measure func(string, func() nvml.Return) nvml.Return) {
+	has, h := dev.driver.has, id.handle
 	items := cheapItems(dev)
 	if dev.parent == nil {
 		items = append(append(items, counterItems()...), energyItems()...)
@@ -77,6 +77,18 @@ func (dev *device) tryItems(h nvml.Device, measure func(string, func() nvml.Retu
 	}
 	if has[fnSamples] && dev.parent == nil {
 		_ = measure(callPower, func() nvml.Return { _, _, ret := h.GetSamples(nvml.TOTAL_POWER_SAMPLES, 0); return ret })
+	}
+	if has[fnFields] && dev.driver.perLink && dev.parent == nil {
+		s := newLinks(&device{driver: dev.driver})
+		active := dev.activeLinks(id)
+		_ = measure(callLinks, func() (ret nvml.Return) {
+			for _, link := range active {
+				if ret = s.ask(h, link); ret != nvml.SUCCESS {
+					return ret
+				}
+			}
+			return nvml.SUCCESS
+		})
 	}
 	if has[fnProcesses] {
 		_ = measure(callProcesses, func() nvml.Return { _, ret := h.GetComputeRunningProcesses(); return ret })
@@ -126,7 +138,7 @@ func (dev *device) schedule() map[string]place {
 	tick := dev.driver.interval
 	places := map[string]place{
 		callSample: {kindActivity, max(tick, activityInterval)}, callMetrics: {kindActivity, max(tick, activityInterval)},
-		callPower:     {kindPower, powerInterval},
+		callPower: {kindPower, powerInterval}, callLinks: {kindEnergy, energyInterval},
 		callProcesses: {kindProcess, time.Duration(processEvery)}, callProcessUtil: {kindProcess, time.Duration(processEvery)},
 	}
 	for _, it := range cheapItems(dev) {

@@ -43,6 +43,9 @@ type Options struct {
 	Budget time.Duration
 	// ProcessUtil asks for the SM use of each process, which costs 2.5 ms.
 	ProcessUtil bool
+	// NVLinks asks for the counters of each NVLink, which cost a millisecond
+	// each.
+	NVLinks bool
 	// RankOf returns the rank of a process, -1 where it is none of the job's;
 	// nil where nobody knows.
 	RankOf func(pid int) int

@@ -40,6 +40,7 @@ func Open(opts Options) (*Driver, error) {
 		clock:    opts.Clock,
 		interval: opts.Interval,
 		rankOf:   opts.RankOf, holders: opts.Holders, processUtil: opts.ProcessUtil,
+		perLink: opts.NVLinks,
 	}
 	count, err := d.init(opts.Timeout)
 	if err != nil {
