@@ -16,6 +16,7 @@ func (m *model) result() *Result {
 	r.Totals.GPUHours = m.gpuSeconds() / 3600
 	r.Balance = m.balance(r.GPUs)
 	r.Job = m.job(r)
+	r.Totals.GPUHours = float64(len(r.GPUs)) * r.Job.Seconds() / 3600
 	m.answer(r)
 	r.Data = m.data()
 	return r

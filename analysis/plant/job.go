@@ -19,6 +19,8 @@ type job struct {
 	nodes []*node
 	base  base
 	plant []planting
+	// spare are GPUs that the job was given and does not use: they have no rank.
+	spare map[int]bool
 	// steps are the truth: when each began and what each rank's GPU did in it.
 	steps []planned
 	// filler, where it is set, makes what stands in the place of steps.
@@ -206,6 +208,10 @@ func (j *job) make(idle int64) {
 func (j *job) step(t int64, number int) int64 {
 	p := planned{begin: t, length: j.base.length(), number: number, comm: int64(float64(j.base.comm) * (1 + 0.02*j.rng.NormFloat64()))}
 	for r := range j.ranks() {
+		if j.spare[r] {
+			p.ranks = append(p.ranks, rankStep{})
+			continue
+		}
 		n := j.nodes[r/perNode]
 		k := j.m.gpus[j.track(r).as].kernels
 		recorded := k[(n.first+number)%len(k)].length()
@@ -237,6 +243,10 @@ func (j *job) step(t int64, number int) int64 {
 func (j *job) lay(rank int, p *planned, last int64) {
 	r := &p.ranks[rank]
 	k := j.track(rank)
+	if j.spare[rank] {
+		j.phase(rank, "idle", p.end-k.end(), nil)
+		return
+	}
 	if j.base.light != nil {
 		rest := j.base.rest()
 		for _, c := range []**change{&r.onGap, &r.onH2D, &r.onComm, &r.onWait} {

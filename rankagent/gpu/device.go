@@ -108,7 +108,7 @@ func (dev *device) describe(all []*identity, sysfs string) description {
 		info.Parent, info.GPUInstance = dev.parent.uuid(), &gi
 	}
 	dev.describeStatic(id, &info, sysfs)
-	info.NVLinks = dev.activeLinks(id)
+	info.NVLinks = len(dev.activeLinks(id))
 	info.Topology = dev.topology(id, all, info.NVLinks)
 	costs, gpm, why := dev.try(id)
 	if len(dev.costs) == 0 {
