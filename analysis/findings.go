@@ -16,6 +16,7 @@ type stage struct {
 	lost     []float64
 	suspects []*suspect
 	period   period
+	turns    []turn
 	// causes are those that explain the suspects, in their order.
 	causes []Cause
 }
@@ -28,6 +29,10 @@ func (m *model) lateFindings(st *stage) []Finding {
 	var out []Finding
 	rules := lateRules()
 	for _, s := range st.suspects {
+		if s.once {
+			st.causes = append(st.causes, "")
+			continue
+		}
 		if s.serial() {
 			st.causes = append(st.causes, SerialRank)
 			out = append(out, s.serialFinding())
@@ -80,7 +85,7 @@ func (s *suspect) serialFinding() Finding {
 // phases, and of several GPUs of a node at the same time, and puts all in
 // order: by severity, then by effect.
 func mergeFindings(all []Finding) []Finding {
-	var out []Finding
+	out := []Finding{}
 	for _, f := range all {
 		at := slices.IndexFunc(out, func(o Finding) bool { return o.Cause == f.Cause && joins(o, f) })
 		if at < 0 {
