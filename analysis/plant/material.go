@@ -21,9 +21,9 @@ type recordedGPU struct {
 	uuid, name   string
 	powerLimitMW int64
 	memory       int64
-	// lags are by how much the windows of GPM trailed what they show in each
-	// phase of training. It differs from GPU to GPU and from phase to phase,
-	// between 30 and 160 ms, and stays the same within one.
+	// lags are by how much the windows of GPM trailed what they show, stretch
+	// after stretch of training. It differs from GPU to GPU, stays the same for
+	// many seconds and then jumps.
 	lags     []int64
 	activity fine
 	power    []powerSample
@@ -42,7 +42,9 @@ const activities = 11
 
 type window struct {
 	begin, end int64
-	value      [activities]float64
+	// lag is by how much it trails what it shows.
+	lag   int64
+	value [activities]float64
 }
 
 type powerSample struct{ t, mw int64 }
@@ -74,7 +76,8 @@ func Load() (*Material, error) {
 	for g := range m.gpus {
 		states := m.states(g, slowest)
 		u := &m.gpus[g]
-		u.activity = u.refine(m.truth, states)
+		u.findLags(m.truth, states)
+		u.activity = refine(u.windows, states)
 		u.thermal = fitThermal(rec, g, u.power)
 		for _, s := range slices.Concat(m.truth.In(g, "train"), m.truth.In(g, "train2")) {
 			u.kernels = append(u.kernels, stretch{s.Begin, s.Computed})
