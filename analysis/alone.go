@@ -128,7 +128,7 @@ func (m *model) stallFindings(stages []*stage) []Finding {
 		for b, v := range s.x {
 			more[b] = v - base
 		}
-		shortest := max(4, int(max(shortestStretch, int64(fewSteps*s.st.period.ns))/m.block))
+		shortest := max(4, int(max(2*shortestStretch, int64(2*fewSteps*s.st.period.ns))/m.block))
 		for _, found := range stretches(more, groupedSD(more, s.group), moreIdle/2, moreIdle, shortest) {
 			span := Span{(s.first + int64(found.from)) * m.block, (s.first + int64(found.to)) * m.block}
 			part := *s.st
@@ -150,7 +150,7 @@ func (m *model) stallFindings(stages []*stage) []Finding {
 
 // moreIdle is by how much more of the time GPUs must be empty than in the other
 // steps of the run.
-const moreIdle = 0.035
+const moreIdle = 0.045
 
 // groupedSD is the deviation of a block's value for means over many, from groups
 // of blocks.

@@ -19,6 +19,10 @@ const (
 	// highest of all, in three blocks of four and on most GPUs, for windows to
 	// be filled with traffic. Bursts shorter than a window give any rate.
 	plateau = 0.9
+	// longLink is the share of time that the others must take for it: less is
+	// bursts, and fewBlocks is how many blocks there must be.
+	longLink  = 0.25
+	fewBlocks = 20
 	// linkCost is the share of time from which on that costs.
 	linkCost = 0.03
 )
@@ -26,10 +30,10 @@ const (
 // slowLinks lists the GPUs that took longer than the others for the same bytes
 // over NVLink. It can be seen only where windows are filled with traffic.
 func (m *model) slowLinks(st *stage) []Finding {
-	if len(m.workers) < 3 || st.EndNS-st.BeginNS < minPhaseNS {
+	from, to := m.inner(st.Span)
+	if len(m.workers) < 3 || to-from < fewBlocks {
 		return nil
 	}
-	from, to := m.inner(st.Span)
 	n := len(m.workers)
 	tops, rates, flat := make([]float64, n), make([]float64, n), make([]float64, n)
 	for i, d := range m.workers {
@@ -53,7 +57,7 @@ func (m *model) slowLinks(st *stage) []Finding {
 	var out []Finding
 	for i, d := range m.workers {
 		top, typical, rate := tops[i], topOthers[i], rates[i]
-		if typical < linkFloor || top <= 0 || top > slowerLink*typical || rate < (1-sameBytes)*rateOthers[i] {
+		if typical < linkFloor || top <= 0 || rateOthers[i] < longLink*typical || top > slowerLink*typical || rate < (1-sameBytes)*rateOthers[i] {
 			continue
 		}
 		var rest []float64
