@@ -261,8 +261,13 @@ func inputStall(c *caseMaker) {
 			w.cpu = max(0.05, w.cpu-share)
 			w.voluntary *= 1.3
 			if read {
+				// Where there are no helpers the rank reads itself.
 				w.workerState, w.workerCPU = "D", w.workerCPU*0.4
+				if c.nodes[n].host.kind.workers == 0 {
+					w.state = "D"
+				}
 				h.iowait += 0.5
+				h.psiIO = max(h.psiIO, share)
 			} else {
 				w.workerState, w.workerCPU = "R", 0.97
 			}
