@@ -310,7 +310,10 @@ func costs(f analysis.Finding) []string {
 
 func evidenceLine(r *analysis.Result, e analysis.Evidence) string {
 	where := clean(e.Table)
-	if len(e.Columns) > 0 {
+	const most = 2
+	if n := len(e.Columns); n > most {
+		where += "." + clean(strings.Join(e.Columns[:most], ", ")) + ", …"
+	} else if n > 0 {
 		where += "." + clean(strings.Join(e.Columns, ", "))
 	}
 	if p := placeText(e.Place); p != "" {
@@ -403,16 +406,25 @@ func textData(s *sheet, r *analysis.Result, d detail) {
 	}
 }
 
+// late is the share of readings below which more is lacking than a few late
+// ticks explain.
+const late = 0.97
+
 // dataParts says how complete the data are and how well aligned.
 func dataParts(r *analysis.Result, most int) []string {
 	var parts []string
-	if len(r.Data.Missing) == 0 {
-		parts = append(parts, "complete")
-	} else {
+	if len(r.Data.Missing) > 0 {
 		parts = append(parts, "INCOMPLETE")
+	} else {
+		parts = append(parts, "complete")
 	}
 	if c := r.Data.Coverage; c != nil {
-		parts = append(parts, fmt.Sprintf("%s of the GPU readings that were due", percentExact(*c)))
+		text := fmt.Sprintf("%s of the GPU readings that were due", percentExact(*c))
+		if len(r.Data.Missing) == 0 && *c < late {
+			parts = nil
+			text = "nothing was lost, but only " + text + " were taken"
+		}
+		parts = append(parts, text)
 	}
 	switch n := len(r.Data.Unaligned); {
 	case n > 0:
