@@ -9,6 +9,7 @@ import (
 // answer fills in what the run's course shows: phases, steps, who was late, why,
 // and what bounded the work.
 func (m *model) answer(r *Result) {
+	m.marks = m.markedSteps()
 	stages := make([]*stage, 0)
 	for i, span := range m.findPhases() {
 		stages = append(stages, m.stage(i, span))
@@ -32,7 +33,8 @@ func (m *model) answer(r *Result) {
 		return cmp.Compare(b.Excess*b.Seconds(), a.Excess*a.Seconds())
 	})
 	r.Overall = overall(r.Phases)
-	r.Steps = m.steps(r.Phases)
+	r.Steps = m.steps(stages)
+	r.Remaining = m.remaining(stages)
 }
 
 // stage finds out what a phase was.
@@ -57,7 +59,10 @@ func (m *model) stage(i int, span Span) *stage {
 		st.Steps = int(math.Round(float64(span.EndNS-span.BeginNS) / st.period.ns))
 	}
 	if worked >= someWork {
-		st.suspects = m.findSuspects(i, span, st.period.ns)
+		byUtil, bySM := m.waits(span, st.period.ns)
+		st.suspects = m.findSuspects(i, span, st.period.ns, byUtil, bySM)
+		st.findTurns(byUtil, bySM)
+		st.suspects = append(st.suspects, m.findOneOffs(st, byUtil)...)
 	}
 	st.lost = m.lost(span, st.all, st.suspects)
 	st.Bottleneck = m.bottleneck(span, st.all, st.lost)

@@ -16,6 +16,7 @@ type stage struct {
 	lost     []float64
 	suspects []*suspect
 	period   period
+	turns    []turn
 	// causes are those that explain the suspects, in their order.
 	causes []Cause
 }
@@ -28,6 +29,10 @@ func (m *model) lateFindings(st *stage) []Finding {
 	var out []Finding
 	rules := lateRules()
 	for _, s := range st.suspects {
+		if s.once {
+			st.causes = append(st.causes, "")
+			continue
+		}
 		if s.serial() {
 			st.causes = append(st.causes, SerialRank)
 			out = append(out, s.serialFinding())

@@ -23,6 +23,9 @@ type shares struct {
 	link float64
 	// idle is the share with nothing on the GPU.
 	idle float64
+	// unknown is what was waiting or empty: without the driver's utilisation
+	// the two cannot be told apart.
+	unknown float64
 }
 
 // workFloor is the least work, in percent, that counts as a GPU's busy level:
@@ -61,30 +64,28 @@ func (m *model) levels(d *device, from, to int64) levels {
 // shares of a GPU's time, given what its units reach.
 func (m *model) shares(u usage, l levels) shares {
 	var s shares
-	resident := u.util
 	switch {
 	case !u.unitsKnown && !u.utilKnown:
 		return s
-	case !u.utilKnown:
-		// Without the driver's utilisation idle time shows only as SMs that
-		// rest; copies do not show then.
-		resident = clamp(u.sm+u.copying, 0, 1)
-	}
-	s.known = true
-	if !u.unitsKnown {
-		s.work, s.idle = resident, 1-resident
+	case !u.unitsKnown:
+		s.known = true
+		s.work, s.idle = clamp(u.util, 0, 1), 1-clamp(u.util, 0, 1)
 		return s
 	}
-	s.copying, s.tiny = u.copying, u.tiny
+	s.known = true
 	s.work = min(1, u.work/l.work)
-	// Copies may go on beside work: then they cost nothing.
-	s.copying = min(s.copying, 1-s.work)
-	s.tiny = min(s.tiny, 1-s.work-s.copying)
-	left := 1 - s.work - s.copying - s.tiny
 	if u.work > 0 {
 		s.memory = s.work * clamp(u.memory/u.work, 0, 1)
 	}
-	s.idle = min(left, 1-clamp(resident, 0, 1))
+	// Copies may go on beside work: then they cost nothing.
+	s.copying = min(u.copying, 1-s.work)
+	s.tiny = min(u.tiny, 1-s.work-s.copying)
+	left := 1 - s.work - s.copying - s.tiny
+	if !u.utilKnown {
+		s.unknown = left
+		return s
+	}
+	s.idle = min(left, 1-clamp(u.util, 0, 1))
 	s.wait = left - s.idle
 	s.link = min(s.wait, u.link/m.linkPeak)
 	return s

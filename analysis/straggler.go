@@ -51,14 +51,17 @@ type suspect struct {
 	// steady is the share of blocks in which it was so.
 	steady float64
 
+	// once says that it was late in a few steps only, by lengths.
+	once    bool
+	lengths []float64
+
 	own, rest       usage  // rest is the median of the others, value by value
 	shares, typical shares // likewise
 	period          float64
 }
 
 // findSuspects finds who was waited for in a phase.
-func (m *model) findSuspects(phase int, span Span, period float64) []*suspect {
-	byUtil, bySM := m.waits(span, period)
+func (m *model) findSuspects(phase int, span Span, period float64, byUtil, bySM *waiting) []*suspect {
 	var out []*suspect
 	for _, w := range []*waiting{bySM, byUtil} {
 		if len(w.who) < 2 {
@@ -246,6 +249,11 @@ func (s *suspect) straggler() Straggler {
 	out := Straggler{
 		Place: s.device.Place, Span: s.span, Phase: s.phase, Chronic: s.steady >= steadily, Excess: s.excess,
 	}
+	if s.once {
+		out.Chronic, out.Steps = false, len(s.lengths)
+		out.ExcessNS, out.BoundNS = int64(median(s.lengths)), s.m.block
+		return out
+	}
 	length := s.period
 	if length > 0 {
 		out.Steps = int(math.Round(float64(s.span.EndNS-s.span.BeginNS) / length * s.steady))
@@ -262,6 +270,9 @@ func (m *model) lost(span Span, all []shares, suspects []*suspect) []float64 {
 			if s.device == d {
 				out[i] = 0
 				break
+			}
+			if s.once {
+				continue
 			}
 			part := s.span.Seconds() / span.Seconds()
 			out[i] = max(out[i], part*clamp(all[i].wait-s.shares.wait, 0, s.excess+s.bound))

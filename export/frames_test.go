@@ -81,6 +81,28 @@ func TestJSONUnknown(t *testing.T) {
 	}
 }
 
+// A selection has the whole's frames.
+func TestFramesSelected(t *testing.T) {
+	src := fixture(t)
+	lines := func() []string {
+		var b bytes.Buffer
+		_, _, err := src.CSV(context.Background(), &b, 250*time.Millisecond)
+		must(t, err)
+		return strings.SplitAfter(b.String(), "\n")[1:]
+	}
+	want := slices.DeleteFunc(lines(), func(l string) bool {
+		return !strings.Contains(l, ",n1,") || !strings.HasPrefix(l, "2025-11-20T12:00:01")
+	})
+	must(t, src.Select([]string{"n1"}, time.Second, 2*time.Second))
+	have := lines()
+	if !slices.Equal(have[:len(have)-1], want) || len(want) != 4 {
+		t.Errorf("%q\nwant %q", have, want)
+	}
+	if err := src.Select([]string{"n2"}, 0, 0); err == nil || !strings.Contains(err.Error(), "n0, n1") {
+		t.Error(err)
+	}
+}
+
 // GPUs of one ordinal in a node are told apart.
 func TestOrdinals(t *testing.T) {
 	got := export.Ordinals([]dataset.GPU{{Node: "a", UUID: "GPU-1"}, {Node: "b", UUID: "GPU-1"}, {Node: "b", UUID: "GPU-2"}, {Node: "b", Index: 1}})

@@ -19,9 +19,8 @@ func (c *caseMaker) hold(ranks []int) {
 		}
 	}
 	c.add(planting{shape: func(p *planned) {
-		extra := float64(c.extra(p))
 		for _, r := range ranks {
-			late := extra * share[r] * (1 + 0.1*c.rng.NormFloat64())
+			late := float64(c.lateBy(p, r)) * share[r] * (1 + 0.1*c.rng.NormFloat64())
 			p.ranks[r].gap += int64(0.6 * late)
 			p.ranks[r].hole += int64(0.4 * late)
 		}
@@ -246,6 +245,9 @@ func inputStall(c *caseMaker) {
 		}
 		extra := float64(c.extra(p)) * float64(every)
 		for _, r := range ranks {
+			if len(ranks) == 1 {
+				extra += float64(p.last - p.ranks[r].own())
+			}
 			p.ranks[r].gap += int64(extra * (1 - 0.05*math.Abs(c.rng.NormFloat64())))
 		}
 	}})

@@ -73,7 +73,8 @@ func (a planting) on(t int64) bool { return t >= a.active.begin && t < a.active.
 // GPU does, in this order. All wait for the last before they exchange.
 type planned struct {
 	begin, end int64
-	length     int64 // of the step as the base has it
+	length     int64 // of the step if nothing were wrong
+	last       int64 // when the last rank would then have arrived, from begin
 	number     int
 	ranks      []rankStep
 	comm       int64 // how long the exchange takes
@@ -206,7 +207,7 @@ func (j *job) make(idle int64) {
 
 // step lays one step onto the tracks and returns when it ended.
 func (j *job) step(t int64, number int) int64 {
-	p := planned{begin: t, length: j.base.length(), number: number, comm: int64(float64(j.base.comm) * (1 + 0.02*j.rng.NormFloat64()))}
+	p := planned{begin: t, number: number, comm: int64(float64(j.base.comm) * (1 + 0.02*j.rng.NormFloat64()))}
 	for r := range j.ranks() {
 		if j.spare[r] {
 			p.ranks = append(p.ranks, rankStep{})
@@ -220,6 +221,10 @@ func (j *job) step(t int64, number int) int64 {
 			compute: int64(float64(recorded) * j.base.compute * (1 + j.base.jitter*j.rng.NormFloat64())), onCompute: j.base.light,
 		})
 	}
+	for i := range p.ranks {
+		p.last = max(p.last, p.ranks[i].own())
+	}
+	p.length = p.last + p.comm
 	for _, a := range j.plant {
 		if a.shape != nil && a.on(t) {
 			a.shape(&p)

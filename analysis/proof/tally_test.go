@@ -67,7 +67,7 @@ func TestTables(t *testing.T) {
 	tl := tally{
 		s: &settings{runs: 2, clean: 2, sizes: []float64{0.1}, causes: c(analysis.Imbalance, analysis.Thermal), first: 5},
 		verdicts: []verdict{
-			{cause: analysis.Imbalance, size: 0.1, seed: 5, said: c(analysis.Imbalance), alarms: c(analysis.Imbalance), place: true, span: true, excess: &half},
+			{cause: analysis.Imbalance, size: 0.1, longer: 0.1, seed: 5, said: c(analysis.Imbalance), alarms: c(analysis.Imbalance), place: true, span: true, excess: &half},
 			{cause: analysis.Imbalance, size: 0.1, seed: 6, said: c(analysis.Thermal, analysis.Imbalance), alarms: c(analysis.Thermal, analysis.Imbalance), place: true},
 			{cause: analysis.Thermal, size: 0.1, seed: 5, said: c(analysis.Thermal), alarms: c(analysis.Thermal), place: true, span: true},
 			{cause: analysis.Thermal, size: 0.1, seed: 6},

@@ -40,6 +40,8 @@ type Driver struct {
 	processUtil bool
 	perLink     bool
 	gate        gate
+	// turn is whose GPU is tried, metrics whose GPM metrics are computed.
+	turn, metrics turns
 }
 
 // Devices returns all GPUs that the driver shows to this process, in order of
