@@ -15,7 +15,7 @@ path, out, scheme = sys.argv[1:]
 exe = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 with sync_playwright() as p:
     browser = p.chromium.launch(executable_path=exe, args=["--no-sandbox"])
-    page = browser.new_page(viewport={"width": 1180, "height": 1010}, color_scheme=scheme, reduced_motion="reduce")
+    page = browser.new_page(viewport={"width": 1180, "height": 1240 if scheme == "light" else 1010}, color_scheme=scheme, reduced_motion="reduce")
     page.goto(Path(path).absolute().as_uri())
     page.wait_for_selector("html[data-ready]")
     page.locator(".jump").first.click()
