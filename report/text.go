@@ -356,9 +356,9 @@ func textNext(s *sheet, r *analysis.Result, o TextOptions, d detail) {
 	}
 	if o.Dir != "" {
 		dir := command([]string{o.Dir})
-		steps = append(steps, "gswarm report --html report.html "+dir+"    all of it on one timeline")
+		steps = append(steps, s.annotated("gswarm report --html report.html "+dir, "all of it on one timeline"))
 		if len(r.Data.Missing) > 0 {
-			steps = append(steps, "gswarm verify "+dir+"    what is missing, and where")
+			steps = append(steps, s.annotated("gswarm verify "+dir, "what is missing, and where"))
 		}
 	}
 	if len(steps) == 0 {
@@ -371,6 +371,15 @@ func textNext(s *sheet, r *analysis.Result, o TextOptions, d detail) {
 		}
 		s.sayAsIs("  ", text)
 	}
+}
+
+// annotated says what a command is for, where there is room.
+func (s *sheet) annotated(command, what string) string {
+	const indent, gap = 2, "    "
+	if indent+len([]rune(command+gap+what)) > s.width {
+		return command
+	}
+	return command + gap + what
 }
 
 // sayAsIs adds a line as it is where it fits, so that a command can be copied.
