@@ -24,8 +24,9 @@ func sides(t *testing.T, c *cluster, test func(b *box, command string)) {
 	}
 }
 
-// endings compares what srun prints of tasks that end in all ways.
-func endings(t *testing.T, c *cluster) {
+// endingsOfTasks compares what srun prints of several tasks that end in
+// different ways.
+func endingsOfTasks(t *testing.T, c *cluster) {
 	sides(t, c, func(b *box, command string) {
 		script := "ulimit -c 0\n" + strings.ReplaceAll(`
 srun bash -c 'exit $((SLURM_PROCID == 2 ? 3 : 0))'; echo $?
