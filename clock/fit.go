@@ -17,6 +17,8 @@ type NodeEvidence struct {
 	Node      string
 	Exchanges []Exchange
 	Brackets  []Bracket
+	// Barriers are what the node's ranks marked of barriers.
+	Barriers []Barrier
 	// First and Last span the node's rows. They place the figures of the
 	// summary and, without any other evidence, the node's rows.
 	First, Last NodeTime
@@ -49,6 +51,7 @@ func Fit(in Input) Result {
 		// Two entries for one node, as after its agent was replaced.
 		o := &nodes[i]
 		o.Exchanges = slices.Concat(o.Exchanges, n.Exchanges)
+		o.Barriers = slices.Concat(o.Barriers, n.Barriers)
 		o.Brackets = slices.Concat(o.Brackets, n.Brackets)
 		if o.First == 0 && o.Last == 0 {
 			o.First, o.Last = n.First, n.Last
@@ -90,6 +93,8 @@ type nodeFacts struct {
 	// must not reach across.
 	cuts []int64
 	sync []knot
+	// barriers are those that may be true, by name.
+	barriers map[string]Barrier
 }
 
 // NewFitter returns a fitter for a run with the given reference.
@@ -129,6 +134,7 @@ func (f *Fitter) Add(ev NodeEvidence) {
 		}
 	}
 	n.sync = vouched(ev.Brackets, f.anchor)
+	n.barriers = barriers(ev.Barriers)
 	var peers []string
 	for _, x := range ev.Exchanges {
 		if x.Peer == "" || x.Peer == ev.Node || !usable(x) {
@@ -157,7 +163,7 @@ func (f *Fitter) Add(ev NodeEvidence) {
 func (f *Fitter) Fit() Result {
 	slices.Sort(f.names)
 	g := newGraph(f)
-	g.span(func(l *link) bool { return !l.vouched })
+	g.span(func(l *link) bool { return l.weak == "" })
 	g.lay()
 	g.narrow()
 	g.solve()

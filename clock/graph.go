@@ -1,6 +1,7 @@
 package clock
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sort"
@@ -17,7 +18,9 @@ type site struct {
 	parent        int
 	up            *link
 	depth         int
-	ntp           bool // its way to the reference leads through UTC
+	// weak is the method of the fallback that its way to the reference leads
+	// through, empty where that is exchanges all the way.
+	weak string
 	// track is the way to the reference, from the site's time to that of the
 	// reference's raw clock; nil at the reference itself.
 	track   *edge
@@ -33,12 +36,12 @@ func (s *site) name() string {
 
 // link is what is known between two sites.
 type link struct {
-	a, b    int
-	knots   []knot // in a's time
-	vouched bool   // a time daemon's word, not exchanges
-	fits    [2]*edge
-	tried   [2]bool
-	found   []Contradiction
+	a, b  int
+	knots []knot // in a's time
+	weak  string // the method of a fallback, empty for exchanges
+	fits  [2]*edge
+	tried [2]bool
+	found []Contradiction
 	// broken is set where the link is in a loop that cannot be true.
 	broken bool
 	// idle is set where the link has narrowed no bound, or no longer may.
@@ -88,7 +91,7 @@ func newGraph(f *Fitter) *graph {
 				ks = append(slices.Clone(out), turn(back)...)
 				orderKnots(ks)
 			}
-			g.connect(f.nodes[a], f.nodes[b], ks)
+			g.connect(f.nodes[a], f.nodes[b], ks, "")
 			delete(f.raw, pair{a, b})
 			delete(f.raw, pair{b, a})
 		}
@@ -97,8 +100,8 @@ func newGraph(f *Fitter) *graph {
 }
 
 // connect links the boots of two nodes by knots in a's time, cut where
-// something happened to either clock.
-func (g *graph) connect(a, b *nodeFacts, ks []knot) {
+// something happened to either clock. A fallback's links name it.
+func (g *graph) connect(a, b *nodeFacts, ks []knot, weak string) {
 	by := map[[2]int]*link{}
 	var made []*link
 	for _, k := range ks {
@@ -110,7 +113,7 @@ func (g *graph) connect(a, b *nodeFacts, ks []knot) {
 		at := [2]int{g.byNode[a.name] + i, g.byNode[b.name] + j}
 		l := by[at]
 		if l == nil {
-			l = &link{a: at[0], b: at[1]}
+			l = &link{a: at[0], b: at[1], weak: weak}
 			if len(a.boots)+len(b.boots) == 0 { // the only one there will be
 				l.knots = make([]knot, 0, len(ks))
 			}
@@ -163,7 +166,10 @@ func (g *graph) from(l *link, i int) *edge {
 		ks = slices.Clone(ks)
 	}
 	e, found := fitKnots(ks)
-	if !l.tried[1-way] && !l.vouched {
+	if l.weak == ByBarriers && len(found) > 0 {
+		e = nil // marks that are no barrier must not place a node
+	}
+	if !l.tried[1-way] && l.weak != ByNTP {
 		l.found = found
 		for k := range found {
 			found[k].Node, found[k].Peer = g.sites[i].name(), g.sites[l.other(i)].name()
@@ -229,7 +235,7 @@ func (g *graph) reach(l *link, at int, use func(*link) bool) {
 	}
 	if cost := s.cost + e.cost(first, last); cost < c.cost {
 		c.cost, c.parent, c.up, c.reached = cost, at, l, true
-		c.depth, c.ntp = s.depth+1, s.ntp || l.vouched
+		c.depth, c.weak = s.depth+1, cmp.Or(l.weak, s.weak)
 	}
 }
 
@@ -255,13 +261,15 @@ func (e *edge) cost(a, b int64) float64 {
 }
 
 // lay makes the tracks of all sites that were reached, first by exchanges and
-// then, for those that were not, by way of UTC.
+// then, for those that were not, by way of UTC and of barriers, whichever
+// bounds them better.
 func (g *graph) lay() {
 	g.carry(0)
-	if n := len(g.settled); g.vouch() {
+	n := len(g.settled)
+	if vouched, met := g.vouch(), g.meet(); vouched || met {
 		for _, i := range slices.Clone(g.settled) {
 			for _, l := range g.sites[i].links {
-				g.reach(l, i, func(l *link) bool { return l.vouched })
+				g.reach(l, i, func(l *link) bool { return l.weak != "" })
 			}
 		}
 		g.span(func(*link) bool { return true })

@@ -3,9 +3,11 @@ package clock
 import (
 	"fmt"
 	"math"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -225,6 +227,9 @@ func BenchmarkCluster(b *testing.B) {
 	}
 	w.anchor = anchorOf(w.nodes[0])
 	var exs int
+	// What gswarm merge asks of the collector (cmd/gswarm).
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(400 << 20))
+	defer debug.SetGCPercent(debug.SetGCPercent(40))
 	for b.Loop() {
 		b.StopTimer()
 		f := NewFitter(nodeName(0), w.anchor)
@@ -262,4 +267,11 @@ func BenchmarkCluster(b *testing.B) {
 		b.StartTimer()
 	}
 	b.ReportMetric(float64(exs)/float64(b.N), "exchanges")
+	if status, err := os.ReadFile("/proc/self/status"); err == nil {
+		var kib float64
+		if _, after, ok := strings.Cut(string(status), "VmHWM:"); ok {
+			fmt.Sscan(after, &kib) //nolint:errcheck // then it is 0
+		}
+		b.ReportMetric(kib/1024, "MiB-peak")
+	}
 }

@@ -32,7 +32,7 @@ func (g *graph) narrow() {
 	for round := range rounds {
 		changed := false
 		for _, l := range g.links {
-			if l.idle || l.vouched || g.sites[l.a].up == l || g.sites[l.b].up == l || !g.tracked(l.a) || !g.tracked(l.b) {
+			if l.idle || l.weak != "" || g.sites[l.a].up == l || g.sites[l.b].up == l || !g.tracked(l.a) || !g.tracked(l.b) {
 				continue
 			}
 			gained := false
@@ -171,7 +171,7 @@ func (g *graph) solve() {
 	}
 	from, to := int64(math.MaxInt64), int64(math.MinInt64)
 	for i, s := range g.sites {
-		if i == g.ref || s.track == nil || s.ntp {
+		if i == g.ref || s.track == nil || s.weak != "" {
 			continue
 		}
 		ks := s.track.knots
@@ -205,12 +205,12 @@ func (g *graph) solvable() []*link {
 	var used []*link
 	sites := 0
 	for i, s := range g.sites {
-		if g.tracked(i) && !s.ntp {
+		if g.tracked(i) && s.weak == "" {
 			sites++
 		}
 	}
 	for _, l := range g.links {
-		if !l.broken && !l.vouched && len(l.found) == 0 && g.tracked(l.a) && g.tracked(l.b) {
+		if !l.broken && l.weak == "" && len(l.found) == 0 && g.tracked(l.a) && g.tracked(l.b) {
 			used = append(used, l)
 		}
 	}
@@ -239,7 +239,7 @@ func (g *graph) solveAt(at int64, used []*link, fixes [][]fix) {
 		switch {
 		case i == g.ref:
 			when[i], ok[i] = at, true
-		case s.track != nil && !s.ntp:
+		case s.track != nil && s.weak == "":
 			when[i] = s.track.when(at)
 			ok[i] = plausible(when[i]) && s.track.segAt(when[i]) >= 0
 		}

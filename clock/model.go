@@ -12,6 +12,9 @@ const (
 	// ByNTP is a node carried there by what its own and an aligned node's
 	// time daemons vouch for.
 	ByNTP = "ntp"
+	// ByBarriers is a node carried there by barriers that ranks on it and on an
+	// aligned node marked.
+	ByBarriers = "barriers"
 	// ByExchange is a node carried to the reference by exchanges of stamps.
 	ByExchange = "exchange"
 	// Unaligned is a node of which nothing is known that bounds its error.
@@ -193,8 +196,8 @@ func (g *graph) model(n *nodeFacts) *Model {
 		case i == g.ref:
 			m.method = Reference
 			continue
-		case s.ntp:
-			m.method = ByNTP
+		case s.weak != "":
+			m.method = s.weak
 		}
 		m.used += g.from(s.up, i).used
 		for p := s.parent; p >= 0; p = g.sites[p].parent {

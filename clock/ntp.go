@@ -79,7 +79,7 @@ func (g *graph) vouch() bool {
 	g.sites = append(g.sites, &site{cost: 1e300, parent: -1})
 	for _, i := range slices.Concat(have[:min(len(have), bridges)], lost) {
 		s := g.sites[i]
-		l := &link{a: i, b: g.utc, vouched: true}
+		l := &link{a: i, b: g.utc, weak: ByNTP}
 		for _, k := range s.node.sync {
 			if bootAt(s.node.boots, k.t) == s.boot {
 				k.era = int32(cutsBefore(s.node.cuts, k.t))

@@ -85,6 +85,7 @@ const (
 	AssumeWander    = "Where the mean rate between two raw clocks is known to 5 ppm or better, the rate at any instant is within 5 ppm of it."
 	AssumeRaw       = "A raw clock never runs backwards while its node is up, and steps at most once between two bursts."
 	AssumeVouched   = "The wall clocks of this node and of an aligned one are within the error that their kernels' time daemons vouch for."
+	AssumeBarriers  = "What the job marked as a barrier is one: none of its ranks left before the last of them had entered."
 	AssumeNothing   = "Nothing is known of this node's clock error; its rows are kept where they are for want of a better place."
 )
 
@@ -208,8 +209,11 @@ func (m *Model) assumptions() []string {
 		return []string{AssumeReference, AssumeRaw}
 	}
 	as := []string{AssumeReference, AssumeStamps, AssumeDrift}
-	if m.method == ByNTP {
+	switch m.method {
+	case ByNTP:
 		as = append(as, AssumeVouched)
+	case ByBarriers:
+		as = append(as, AssumeBarriers)
 	}
 	for _, b := range m.boots {
 		if b.track != nil && slices.ContainsFunc(b.track.segs, func(s segment) bool { return s.limit < driftLimit }) {

@@ -1,6 +1,7 @@
 package clock
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 )
@@ -127,5 +128,38 @@ func TestSkewed(t *testing.T) {
 	k, err := s.Bracket()
 	if err != nil || k.Raw1 < k.Raw0 || k.Raw0 < got {
 		t.Errorf("bracket %+v, %v after %d", k, err, got)
+	}
+}
+
+// A leap second that is smeared, over a day from noon to noon or over two
+// hours around it, along a line or a cosine, is slewing like any other: no step
+// is seen, and a driver's stamps stay within their bound.
+func TestLeapSmear(t *testing.T) {
+	r := newRand(t)
+	const mid = 43_200e9
+	for _, c := range []struct {
+		name  string
+		over  float64
+		smear func(share float64) float64
+	}{
+		{"a day, a line", 86_400e9, func(x float64) float64 { return x }},
+		{"a day, a cosine", 86_400e9, func(x float64) float64 { return (1 - math.Cos(math.Pi*x)) / 2 }},
+		{"two hours, a line", 7_200e9, func(x float64) float64 { return x }},
+	} {
+		wall := func(raw int64) int64 {
+			x := min(max((float64(raw)-mid)/c.over+0.5, 0), 1)
+			return wallEpoch + raw - int64(1e9*c.smear(x))
+		}
+		w := NewWallMap(brackets(r, 0, 86_400e9, 10e9, wall))
+		if s := w.Steps(); len(s) != 0 {
+			t.Fatalf("%s: steps %v", c.name, s[0])
+		}
+		for range 20000 {
+			raw := r.Int64N(86_400e9)
+			got, bound, ok := w.Raw(wall(raw))
+			if d := int64(got) - raw; !ok || d > bound || -d > bound {
+				t.Fatalf("%s: at %d off by %d, bound %d, %v", c.name, raw, d, bound, ok)
+			}
+		}
 	}
 }

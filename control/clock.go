@@ -4,7 +4,9 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -21,6 +23,9 @@ const (
 	// pacedAnswers and burstSize give each child of a parent its share of the
 	// answers, the rest being left to peers and to those who come late.
 	pacedAnswers, burstSize = 160, 8
+	// fanOutVar is another FanOut for the head, so that a few nodes can be a
+	// tree in a test.
+	fanOutVar = "GSWARM_X_FANOUT"
 )
 
 // ClockPeer is a node that answers clock exchanges.
@@ -54,8 +59,9 @@ func (c Clock) same(o Clock) bool {
 
 // clockPlan is who asks whom. It is not safe for concurrent use.
 type clockPlan struct {
-	order []string
-	known map[string]*clockNode
+	fanOut int
+	order  []string
+	known  map[string]*clockNode
 }
 
 type clockNode struct {
@@ -65,7 +71,13 @@ type clockNode struct {
 	last  Clock // as it was told
 }
 
-func newClockPlan() *clockPlan { return &clockPlan{known: map[string]*clockNode{}} }
+func newClockPlan() *clockPlan {
+	p := &clockPlan{fanOut: FanOut, known: map[string]*clockNode{}}
+	if n, err := strconv.Atoi(os.Getenv(fanOutVar)); err == nil && n > 0 {
+		p.fanOut = n
+	}
+	return p
+}
 
 // join takes a node in, or back.
 func (p *clockPlan) join(at ClockPeer) {
@@ -90,10 +102,10 @@ func (n *clockNode) answers() bool { return !n.gone && n.at.Port != 0 }
 // parent returns the index of the i-th node's parent, -1 for the head: the
 // first that answers of those whose turn it is.
 func (p *clockPlan) parent(i int) int {
-	if i < FanOut {
+	if i < p.fanOut {
 		return -1
 	}
-	if j := i/FanOut - 1; p.known[p.order[j]].answers() {
+	if j := i/p.fanOut - 1; p.known[p.order[j]].answers() {
 		return j
 	}
 	return -1

@@ -16,6 +16,7 @@ var cases = []struct {
 	{"TimeLimitSignal", false, timeLimitSignal},
 	{"Positions", true, testPositions},
 	{"Clocks", true, testClocks},
+	{"ClockChain", false, clockChain},
 	{"NestedBatch", false, nestedBatch},
 	{"Requeue", true, requeue},
 	{"Array", false, array},

@@ -50,6 +50,29 @@ func testClocks(t *testing.T, c *cluster) {
 	})
 }
 
+// clockChain: agents that ask each other in a row, as those of a large job do in
+// a tree; the bounds add up and hold.
+func clockChain(t *testing.T, c *cluster) {
+	b := c.box(t)
+	b.env = []string{
+		"E2E_SKEW_n2=--x-skew-offset=1h --x-skew-ppm=40",
+		"E2E_SKEW_n3=--x-skew-offset=-90s --x-skew-ppm=-25",
+		"E2E_SKEW_n4=--x-skew-offset=3ms",
+	}
+	r := b.batch("-N4 -n4", "GSWARM_X_FANOUT=1 srun gswarm wrap -- app 6")
+	dir := "gswarm-" + r.job + ".0"
+	b.check(dataset{dir: dir, nodes: allNodes, ranks: 4})
+	meta, err := merge.ReadMeta(rundir.Dir(b.path(dir)))
+	must(t, err)
+	deepest := 0
+	for _, n := range meta.Nodes {
+		deepest = max(deepest, len(n.Clock.Via))
+	}
+	if deepest < 2 {
+		t.Errorf("no node came to the reference through another: %+v", meta.Nodes)
+	}
+}
+
 // nestedBatch: a job that is submitted from within a wrapped one is another job.
 func nestedBatch(t *testing.T, c *cluster) {
 	b := c.box(t)

@@ -1,5 +1,3 @@
-// Package export turns a run into other tools' formats. It reads the timeline,
-// or the nodes' own rows, and never changes the run.
 package export
 
 import (
@@ -9,122 +7,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 
-	"github.com/gswarm/gswarm/merge"
-	"github.com/gswarm/gswarm/rundir"
 	"github.com/gswarm/gswarm/shard"
 	"github.com/gswarm/gswarm/table"
 )
-
-// Source gives a run's rows, table by table.
-type Source struct {
-	dir  rundir.Dir
-	meta *merge.Meta // nil where rows are taken as they were recorded
-	// Losses are what could not be read, in words.
-	Losses []string
-}
-
-// Timeline is the source of rows on the reference clock.
-func Timeline(dir rundir.Dir) (*Source, error) {
-	meta, err := merge.ReadMeta(dir)
-	if err != nil {
-		return nil, err
-	}
-	s := &Source{dir: dir, meta: meta}
-	for _, m := range meta.Missing {
-		s.Losses = append(s.Losses, m.String())
-	}
-	return s, nil
-}
-
-// Recorded is the source of rows as the nodes recorded them, on each node's own
-// raw clock: of any run, merged or not, sealed or not, ended or not.
-func Recorded(dir rundir.Dir) *Source { return &Source{dir: dir} }
-
-// form is the table as the source's rows have it.
-func (s *Source) form(t *table.Table) *table.Table {
-	if s.meta != nil {
-		return table.Timeline(t)
-	}
-	node := table.Column{Name: table.Node, Type: table.String, Required: true, Source: "gswarm", Doc: "The node."}
-	form := *t
-	form.Columns = append([]table.Column{node}, t.Columns...)
-	return &form
-}
-
-// rows passes the rows of a table to fn.
-func (s *Source) rows(ctx context.Context, t, form *table.Table, fn func(*table.Batch) error) error {
-	if s.meta == nil {
-		return s.recorded(ctx, t, form, fn)
-	}
-	for _, f := range s.meta.Files {
-		if f.Table != t.Name {
-			continue
-		}
-		path := filepath.Join(s.dir.Timeline(), filepath.FromSlash(f.Name))
-		err := shard.ReadParquet(path, form, func(b *table.Batch) error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			return fn(b)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Source) recorded(ctx context.Context, t, form *table.Table, fn func(*table.Batch) error) error {
-	names, err := s.dir.NodeNames()
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		data, err := shard.OpenNode(s.dir.Node(name))
-		if err != nil {
-			return err
-		}
-		err = data.Rows(t, func(b *table.Batch) error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			return fn(withNode(form, b, rundir.NodeOf(name)))
-		})
-		for _, l := range data.Losses() {
-			if say := name + ": " + l.String(); !slices.Contains(s.Losses, say) {
-				s.Losses = append(s.Losses, say)
-			}
-		}
-		data.Close()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// withNode is b with the node's name in front.
-func withNode(form *table.Table, b *table.Batch, node string) *table.Batch {
-	out := table.NewBatch(form, b.Rows())
-	out.AppendNulls(b.Rows())
-	for r := range b.Rows() {
-		out.Strings(0)[r], out.Valid(0)[r] = node, true
-	}
-	for i, c := range b.Table.Columns {
-		copy(out.Valid(i+1), b.Valid(i))
-		switch c.Type {
-		case table.String:
-			copy(out.Strings(i+1), b.Strings(i))
-		case table.Float32, table.Float64:
-			copy(out.Floats(i+1), b.Floats(i))
-		default:
-			copy(out.Ints(i+1), b.Ints(i))
-		}
-	}
-	return out
-}
 
 // Arrow writes a table as a plain Arrow IPC stream and returns its rows.
 func (s *Source) Arrow(ctx context.Context, w io.Writer, t *table.Table) (int64, error) {
@@ -149,13 +35,17 @@ const ArrowSuffix = ".arrows"
 // ArrowFiles writes every table that has rows as a file of its own into a
 // directory, and returns the rows by table.
 func (s *Source) ArrowFiles(ctx context.Context, dir string) (map[string]int64, error) {
-	if err := os.MkdirAll(dir, rundir.DirMode); err != nil {
-		return nil, fmt.Errorf("exporting: %w", err)
-	}
 	rows := make(map[string]int64)
 	for _, t := range table.All() {
 		path := filepath.Join(dir, t.Name+ArrowSuffix)
-		n, err := s.arrowFile(ctx, path, t)
+		n := int64(0)
+		err := into(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, func(w io.Writer) (err error) {
+			n, err = s.Arrow(ctx, w, t)
+			return err
+		})
+		if err == nil && n == 0 {
+			err = os.Remove(path)
+		}
 		if err != nil {
 			return rows, err
 		}
@@ -164,22 +54,4 @@ func (s *Source) ArrowFiles(ctx context.Context, dir string) (map[string]int64, 
 		}
 	}
 	return rows, nil
-}
-
-// arrowFile leaves no file where the table has no rows, and none that is half.
-func (s *Source) arrowFile(ctx context.Context, path string, t *table.Table) (n int64, err error) {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, rundir.FileMode)
-	if err != nil {
-		return 0, fmt.Errorf("exporting %s: %w", t.Name, err)
-	}
-	defer os.Remove(tmp) // gone already where all went well
-	n, err = s.Arrow(ctx, f, t)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil || n == 0 {
-		return n, err
-	}
-	return n, os.Rename(tmp, path)
 }

@@ -40,17 +40,10 @@ func run(t *testing.T) rundir.Dir {
 	return d
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestRecordedSealedAndNot(t *testing.T) {
 	d := run(t)
 	src := export.Recorded(d)
-	out := filepath.Join(t.TempDir(), "out")
+	out := t.TempDir()
 	rows, err := src.ArrowFiles(context.Background(), out)
 	must(t, err)
 	if len(rows) != 1 || rows["event"] != 20 || len(src.Losses) != 0 {

@@ -36,6 +36,8 @@ type testRun struct {
 	tile time.Duration
 	// killed is the node whose last spool gets no end mark, -1 for none.
 	killed int
+	// rows is what a node records in a second; second where it is not set.
+	rows func(node, sec int) []*table.Batch
 }
 
 func (r testRun) write(t testing.TB) string {
@@ -43,6 +45,9 @@ func (r testRun) write(t testing.TB) string {
 	dir := rundir.Dir(t.TempDir())
 	if r.tile == 0 {
 		r.tile = testTile
+	}
+	if r.rows == nil {
+		r.rows = second
 	}
 	run := &rundir.Run{ID: "test", Tile: r.tile, Reference: &rundir.Reference{
 		Node: "n0", Anchor: clock.Anchor{Raw: clock.NodeTime(base), Realtime: wall, Width: 100},
@@ -77,7 +82,7 @@ func (r testRun) node(t testing.TB, dir rundir.Dir, i int) {
 		}
 		to := min(from+perSpool, r.seconds)
 		for sec := from; sec < to; sec++ {
-			for _, b := range second(i, sec) {
+			for _, b := range r.rows(i, sec) {
 				if err := s.Append(b); err != nil {
 					t.Fatal(err)
 				}

@@ -25,6 +25,7 @@ type node struct {
 	first, last   clock.NodeTime
 	exchanges     []clock.Exchange
 	brackets      []clock.Bracket
+	barriers      rows.Barriers
 	rows          int64
 	// written counts the rows in the timeline by table.
 	written map[string]int64
@@ -140,6 +141,13 @@ func (m *merger) evidence(n *node) error {
 	if err != nil {
 		return fmt.Errorf("reading the clock brackets of %s: %w", n.name, err)
 	}
+	err = n.data.Rows(table.Event, func(b *table.Batch) error {
+		n.barriers.Add(b)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("reading the events of %s: %w", n.name, err)
+	}
 	return nil
 }
 
@@ -210,7 +218,8 @@ func (m *merger) addEvidence(f *clock.Fitter, samplers []*node) error {
 		if len(ev.Brackets) == 0 {
 			ev.Brackets = n.brackets
 		}
-		n.exchanges, n.brackets = nil, nil
+		ev.Barriers = append(ev.Barriers, n.barriers.All()...)
+		n.exchanges, n.brackets, n.barriers = nil, nil, rows.Barriers{}
 	}
 	if ev.Node != "" {
 		f.Add(ev)

@@ -95,6 +95,7 @@ type agent struct {
 	updates []func(*rundir.NodeMeta)
 	meta    rundir.NodeMeta
 	note    string // what the user ought to know at the end
+	endErr  error  // how the spool ended
 
 	pause   *pause
 	ready   chan struct{} // closed when every opener has been heard
@@ -166,7 +167,8 @@ func (a *agent) open() error {
 		Interval: a.cfg.Interval, Sync: every, SyncPhase: phase(name, every), FSType: fsType, Shared: shared,
 		GPUCounts: rundir.GPUCounts{Visible: -1, Job: -1, Node: -1},
 	}
-	if err := rundir.WriteNodeMeta(a.cfg.Dir, name, &a.meta); err != nil {
+	// A writer that finds no meta.yaml writes it later.
+	if err := rundir.WriteNodeMeta(a.cfg.Dir, name, &a.meta); err != nil && !passing(err) {
 		return err
 	}
 	a.w = &writer{
@@ -212,6 +214,9 @@ func (a *agent) sample(ctx context.Context, term <-chan os.Signal) error {
 		a.mu.Unlock()
 		return a.writeMeta()
 	})
+	a.mu.Lock()
+	a.endErr = err
+	a.mu.Unlock()
 	a.cluster.leave(a.members.ranks(), a.lastNote())
 	close(a.ended)
 	// Whoever waits for Flushed gets it before the process is gone.
@@ -448,6 +453,14 @@ func (a *agent) say(note string) {
 func (a *agent) lastNote() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	// What is lost for good comes before all else.
+	if n := a.w.rowsDropped(); n > 0 {
+		note := fmt.Sprintf("%d rows of node %s could not be written", n, a.node)
+		if a.endErr != nil {
+			note += ": " + a.endErr.Error()
+		}
+		return note
+	}
 	if a.note == "" {
 		if missing := a.cluster.unheard(); len(missing) > 0 && a.clock.Now()-a.meta.BeginRaw > clock.NodeTime(worthSaying) {
 			more := ""
@@ -455,9 +468,6 @@ func (a *agent) lastNote() string {
 				more = fmt.Sprintf(" and %d more", n)
 			}
 			return fmt.Sprintf("node %s%s found no head: what is recorded there is not aligned", missing[0], more)
-		}
-		if n := a.w.rowsDropped(); n > 0 {
-			return fmt.Sprintf("%d rows of node %s could not be written", n, a.node)
 		}
 	}
 	return a.note

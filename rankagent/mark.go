@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gswarm/gswarm/clock"
+	"github.com/gswarm/gswarm/clock/rows"
 	"github.com/gswarm/gswarm/control"
 )
 
@@ -125,7 +126,7 @@ func (m *marks) end() {
 
 // take makes an event of a mark, or counts why not.
 func (m *marks) take(mark control.Mark) {
-	text, claimed := parseMark(mark.Text)
+	text, claimed, barrier := parseMark(mark.Text)
 	switch {
 	case mark.UID != m.uid:
 		m.drop("foreign")
@@ -140,54 +141,61 @@ func (m *marks) take(mark control.Mark) {
 		if rank < 0 {
 			rank = claimed
 		}
-		at, flight := m.sent(mark.Sent)
-		m.event(at, "mark", -1, rank, markDetail{Text: text, PID: mark.PID, Flight: flight})
+		at, bound, flight := m.sent(mark.Sent)
+		d := rows.Mark{Text: text, PID: mark.PID, Flight: flight, Barrier: barrier}
+		if barrier != "" && flight != nil {
+			d.BoundNS = &bound
+		}
+		m.event(at, rows.MarkKind, -1, rank, d)
 	}
-}
-
-// markDetail is the detail of the event mark.
-type markDetail struct {
-	Text string `json:"text"`
-	PID  int    `json:"pid"`
-	// Flight is how long the mark was under way; left out where the kernel
-	// did not stamp it, and the event has the time of its arrival.
-	Flight *int64 `json:"flight_ns,omitempty"`
 }
 
 // parseMark returns a mark's text, "" for what is none: a datagram is UTF-8
 // text, or a JSON object with the key mark and, from senders that know it, the
-// rank.
-func parseMark(b []byte) (text string, rank int) {
+// rank, and which side of a barrier it is.
+func parseMark(b []byte) (text string, rank int, barrier string) {
 	b = bytes.TrimRight(b, "\x00\r\n")
 	if len(b) == 0 || !utf8.Valid(b) || bytes.IndexByte(b, 0) >= 0 {
-		return "", -1
+		return "", -1, ""
 	}
 	if b[0] == '{' {
 		var o struct {
-			Mark *string `json:"mark"`
-			Rank *int    `json:"rank"`
+			Mark    *string `json:"mark"`
+			Rank    *int    `json:"rank"`
+			Barrier string  `json:"barrier"`
 		}
 		if err := json.Unmarshal(b, &o); err == nil && o.Mark != nil {
-			if o.Rank == nil || *o.Rank < 0 || *o.Rank > 1<<24 {
-				return *o.Mark, -1
+			if o.Barrier != "" && o.Barrier != rows.BarrierEnter && o.Barrier != rows.BarrierLeave {
+				return "", -1, ""
 			}
-			return *o.Mark, *o.Rank
+			if o.Rank == nil || *o.Rank < 0 || *o.Rank > 1<<24 {
+				return *o.Mark, -1, o.Barrier
+			}
+			return *o.Mark, *o.Rank, o.Barrier
 		}
 	}
-	return string(b), -1
+	return string(b), -1, ""
 }
 
-// sent returns when a mark was sent, on the node's raw clock.
-func (m *marks) sent(realtime int64) (at clock.NodeTime, flight *int64) {
+// slewing is by how much a wall clock may run faster or slower than the raw
+// one while it is being set right: 500 ppm by the kernel's own limit, and the
+// frequency correction of as much.
+const slewing = 1000e-6
+
+// sent returns when a mark was sent, on the node's raw clock, give or take
+// bound nanoseconds. Where the kernel did not stamp it, flight is nil and at is
+// the time of its arrival, which bounds nothing.
+func (m *marks) sent(realtime int64) (at clock.NodeTime, bound int64, flight *int64) {
 	b, err := m.clock.Bracket()
 	if err != nil {
-		return m.clock.Now(), nil
+		return m.clock.Now(), 0, nil
 	}
-	at = b.Raw0 + (b.Raw1-b.Raw0)/2
+	half := (b.Raw1 - b.Raw0) / 2
+	at = b.Raw0 + half
 	if ns := b.Realtime - realtime; realtime > 0 && ns >= 0 && ns < int64(maxFlight) {
-		return at - clock.NodeTime(ns), &ns
+		return at - clock.NodeTime(ns), int64(half) + 1 + int64(slewing*float64(ns)), &ns
 	}
-	return at, nil
+	return at, 0, nil
 }
 
 // allowed takes one token of the bucket that bounds the rate.

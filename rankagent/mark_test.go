@@ -116,7 +116,7 @@ func FuzzParseMark(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if text, rank := parseMark(b); rank < -1 || strings.ContainsRune(text, 0) && b[0] != '{' {
+		if text, rank, _ := parseMark(b); rank < -1 || strings.ContainsRune(text, 0) && b[0] != '{' {
 			t.Errorf("%q is %q, %d", b, text, rank)
 		}
 	})

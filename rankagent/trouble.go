@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/rundir"
@@ -43,6 +44,9 @@ func (w *writer) write(sync bool) {
 	}
 }
 
+// errNoSpool says that the time to try to create one again has not come.
+var errNoSpool = errors.New("there is no spool")
+
 // errRunGone says that somebody removed the whole run: it is not brought back
 // against his will.
 var errRunGone = errors.New("the run's directory was removed")
@@ -59,7 +63,7 @@ func (w *writer) ready(now clock.NodeTime) error {
 		return nil
 	}
 	if now < w.createAt {
-		return errors.New("there is no spool")
+		return errNoSpool
 	}
 	w.createAt = now + createEvery
 	if _, err := os.Stat(string(w.dir)); err != nil {
@@ -74,6 +78,12 @@ func (w *writer) ready(now clock.NodeTime) error {
 		}
 	}
 	return w.open()
+}
+
+// passing says whether a disk's trouble may pass while the job runs: what is
+// read meanwhile is kept in memory, as far as that is allowed to grow.
+func passing(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ESTALE)
 }
 
 // leave gives a spool up that nobody will read, and writes down what was in it.
@@ -99,6 +109,8 @@ func (w *writer) judge(now clock.NodeTime, err error) {
 	if err == nil {
 		// Also where nothing failed and the disk was only slow.
 		w.c.relieve()
+	} else if !errors.Is(err, errNoSpool) {
+		w.why = err
 	}
 	switch {
 	case err != nil && !w.broken:

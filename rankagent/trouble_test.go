@@ -403,3 +403,54 @@ func TestFailingSync(t *testing.T) {
 		t.Errorf("%d of %d rows, events %s", k.gpu.Rows(), w.rows, k.events)
 	}
 }
+
+// TestFullAtTheStart checks that a node whose disk is full when its agent begins
+// keeps what it reads until there is room, and that a disk that refuses for
+// good is an error at once.
+func TestFullAtTheStart(t *testing.T) {
+	w := newTroubled(t)
+	make1 := w.create
+	full := true
+	later := &writer{
+		dir: rundir.Dir(t.TempDir()), node: "n1", clock: w.clk, c: newCollector(w.clk), meta: w.meta,
+		create: func(path string, meta shard.SpoolMeta) (*shard.Spool, error) {
+			if full {
+				return nil, &os.PathError{Op: "open", Path: path, Err: syscall.ENOSPC}
+			}
+			return make1(path, meta)
+		},
+	}
+	later.restore = func() error { return rundir.WriteNodeMeta(later.dir, "n1", &rundir.NodeMeta{Node: "n1"}) }
+	if err := os.MkdirAll(later.dir.Node("n1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := openWriter(later, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	w.writer = later
+	for sec := range 30 {
+		full = sec < 15
+		w.ticks(10)
+		w.flushed()
+	}
+	if err := w.end("done", nothing); err != nil {
+		t.Fatal(err)
+	}
+	k := w.kept()
+	if int64(k.gpu.Rows()) != w.rows || !k.ended || w.rowsDropped() != 0 {
+		t.Errorf("%d of %d rows, ended %v, dropped %d", k.gpu.Rows(), w.rows, k.ended, w.rowsDropped())
+	}
+	if !strings.Contains(k.events, "spool_error") || !strings.Contains(k.events, "spool_recovered") {
+		t.Errorf("events %s", k.events)
+	}
+
+	refused := &writer{
+		dir: w.dir, node: "n1", clock: w.clk, c: newCollector(w.clk), meta: w.meta,
+		create: func(path string, _ shard.SpoolMeta) (*shard.Spool, error) {
+			return nil, &os.PathError{Op: "open", Path: path, Err: syscall.EACCES}
+		},
+	}
+	if err := openWriter(refused, time.Second); !errors.Is(err, syscall.EACCES) {
+		t.Errorf("a directory that may not be written: %v", err)
+	}
+}

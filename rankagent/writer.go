@@ -63,7 +63,8 @@ type writer struct {
 	syncAt   clock.NodeTime
 	goneAt   clock.NodeTime
 	createAt clock.NodeTime
-	broken   bool // the last write failed
+	broken   bool  // the last write failed
+	why      error // what last kept it from writing, but for the lack of a spool
 	sealer   *sealer
 
 	written atomic.Int64
@@ -99,10 +100,14 @@ func openWriter(w *writer, every time.Duration) error {
 		return err
 	}
 	w.number = n
-	if err := w.open(); err != nil {
-		return err
-	}
 	now := w.clock.Now()
+	if err := w.open(); err != nil {
+		if !passing(err) {
+			return err
+		}
+		w.createAt = now + createEvery
+		w.judge(now, err)
+	}
 	w.syncAt, w.goneAt = now+clock.NodeTime(phase(w.node, every)), now+goneEvery
 	w.sealer = newSealer(w.c, w.clock, phase(w.node+"/seal", min(w.meta.Tile/4, time.Minute)))
 	go w.run()
@@ -247,7 +252,7 @@ func (w *writer) count() {
 func (w *writer) finish(e *ending) error {
 	var err error
 	if w.spool == nil {
-		err = errors.New("there is no spool to end: its directory is gone")
+		err = fmt.Errorf("there is no spool to end: %w", w.why)
 	} else if err = w.spool.End(w.clock.Now(), e.reason); err != nil {
 		err = fmt.Errorf("ending the spool: %w", err)
 	}

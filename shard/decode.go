@@ -1,11 +1,11 @@
 package shard
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -225,16 +225,7 @@ func (c *columnReader) into(b *table.Batch, column, at, n int) error {
 				valid[i] = true
 			}
 		}
-		var err error
-		switch c.physical {
-		case physInt64, physInt32:
-			err = c.integers(b.Ints(column)[at:at+k], valid)
-		case physDouble, physFloat:
-			err = c.floats(b.Floats(column)[at:at+k], valid)
-		default:
-			err = c.texts(b.Strings(column)[at:at+k], valid)
-		}
-		if err != nil {
+		if err := c.values(b, column, at, valid); err != nil {
 			return err
 		}
 		c.left -= k
@@ -244,7 +235,23 @@ func (c *columnReader) into(b *table.Batch, column, at, n int) error {
 	return nil
 }
 
-func (c *columnReader) integers(dst []int64, valid []bool) error {
+// values sets those of the rows from row at on that are not null.
+func (c *columnReader) values(b *table.Batch, column, at int, valid []bool) error {
+	dense := !c.optional || !slices.Contains(valid, false)
+	end := at + len(valid)
+	switch c.physical {
+	case physInt64, physInt32:
+		return c.integers(b.Ints(column)[at:end], valid, dense)
+	case physDouble, physFloat:
+		return c.floats(b.Floats(column)[at:end], valid)
+	}
+	return c.texts(b.Strings(column)[at:end], valid, dense)
+}
+
+func (c *columnReader) integers(dst []int64, valid []bool, dense bool) error {
+	if c.enc == encodingDelta && dense {
+		return c.delt.dense(dst)
+	}
 	if c.enc == encodingDelta {
 		return c.delt.read(dst, valid)
 	}
@@ -291,7 +298,10 @@ func (c *columnReader) floats(dst []float64, valid []bool) error {
 	return nil
 }
 
-func (c *columnReader) texts(dst []string, valid []bool) error {
+func (c *columnReader) texts(dst []string, valid []bool, dense bool) error {
+	if c.enc == encodingDict && dense {
+		return c.keys(dst)
+	}
 	for i, v := range valid {
 		if !v {
 			continue
@@ -319,217 +329,22 @@ func (c *columnReader) texts(dst []string, valid []bool) error {
 	return nil
 }
 
-// hybrid reads runs and packed groups of integers.
-type hybrid struct {
-	b      []byte
-	width  int
-	run    int // values left of a run
-	packed int // values left of packed groups
-	same   uint32
-	acc    uint64
-	have   int
-}
-
-func (h *hybrid) open() error {
-	n, k := binary.Uvarint(h.b)
-	if k <= 0 || n>>1 == 0 || n>>1 > math.MaxInt32 {
-		return errPage
-	}
-	h.b = h.b[k:]
-	if n&1 == 1 {
-		// The last group may stand for fewer values than it has bits.
-		h.packed, h.acc, h.have = int(n>>1)*8, 0, 0
-		return nil
-	}
-	size := (h.width + 7) / 8
-	if len(h.b) < size {
-		return errPage
-	}
-	h.same = 0
-	for i := range size {
-		h.same |= uint32(h.b[i]) << (8 * i)
-	}
-	h.b, h.run = h.b[size:], int(n>>1)
-	return nil
-}
-
-func (h *hybrid) value() (uint32, error) {
-	if h.run == 0 && h.packed == 0 {
-		if err := h.open(); err != nil {
-			return 0, err
-		}
-	}
-	if h.run > 0 {
-		h.run--
-		return h.same, nil
-	}
-	for h.have < h.width {
-		if len(h.b) == 0 {
-			return 0, errPage
-		}
-		h.acc |= uint64(h.b[0]) << h.have
-		h.b, h.have = h.b[1:], h.have+8
-	}
-	v := uint32(h.acc & (1<<h.width - 1))
-	h.acc >>= h.width
-	h.have -= h.width
-	h.packed--
-	return v, nil
-}
-
-// bools reads levels of at most 1.
-func (h *hybrid) bools(dst []bool) error {
-	for i := 0; i < len(dst); {
-		if h.run > 0 {
-			n := min(h.run, len(dst)-i)
-			set := h.same == 1
-			for k := range n {
-				dst[i+k] = set
-			}
-			h.run -= n
-			i += n
-			continue
-		}
-		if h.packed == 0 {
-			if err := h.open(); err != nil {
-				return err
-			}
-			continue
-		}
-		v, err := h.value()
+// keys reads texts of the dictionary none of which is null; in runs, mostly.
+func (c *columnReader) keys(dst []string) error {
+	for len(dst) > 0 {
+		n, err := c.idx.value()
 		if err != nil {
 			return err
 		}
-		dst[i] = v == 1
-		i++
-	}
-	return nil
-}
-
-// delta reads delta-encoded integers.
-type delta struct {
-	b      []byte
-	narrow bool
-	block  int // values of a block
-	minis  int
-	total  int // values not yet read
-	first  bool
-	value  int64
-	least  int64
-	widths []byte
-	left   int // values left of the miniblock
-	mini   int // the next miniblock of the block
-	width  int
-	acc    uint64
-	have   int
-	packed []byte // the miniblock's, not yet in acc
-}
-
-func (d *delta) uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.b, d.minis = nil, -1
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *delta) open(b []byte) error {
-	d.b, d.first = b, true
-	block, minis, total := d.uvarint(), d.uvarint(), d.uvarint()
-	d.value = unzigzag(d.uvarint())
-	if d.minis < 0 || block == 0 || block > 1<<16 || minis == 0 || minis > 256 || block%minis != 0 || block/minis%32 != 0 || total > MaxRowGroup {
-		return errPage
-	}
-	d.block, d.minis, d.total = int(block), int(minis), int(total)
-	d.mini = d.minis
-	return nil
-}
-
-// step begins a miniblock.
-func (d *delta) step() error {
-	if d.mini == d.minis {
-		d.least = unzigzag(d.uvarint())
-		if d.minis < 0 || len(d.b) < d.minis {
+		if int(n) >= len(c.dict) {
 			return errPage
 		}
-		d.widths, d.b = d.b[:d.minis], d.b[d.minis:]
-		d.mini = 0
-	}
-	d.width = int(d.widths[d.mini])
-	d.mini++
-	d.left = d.block / d.minis
-	if d.width > 64 {
-		return errPage
-	}
-	// The last miniblock may be cut behind its last value.
-	need := min(d.left*d.width/8, len(d.b))
-	d.packed, d.b = d.b[:need], d.b[need:]
-	d.acc, d.have = 0, 0
-	return nil
-}
-
-func (d *delta) read(dst []int64, valid []bool) error {
-	for i, v := range valid {
-		if !v {
-			continue
+		same := 1 + min(c.idx.run, len(dst)-1)
+		c.idx.run -= same - 1
+		for i := range dst[:same] {
+			dst[i] = c.dict[n]
 		}
-		if d.total == 0 {
-			return errPage
-		}
-		d.total--
-		if d.first {
-			d.first = false
-			dst[i] = d.value
-			continue
-		}
-		if d.left == 0 {
-			if err := d.step(); err != nil {
-				return err
-			}
-		}
-		d.left--
-		d.value += d.least + int64(d.bits())
-		if d.narrow {
-			d.value = int64(int32(d.value))
-		}
-		dst[i] = d.value
+		dst = dst[same:]
 	}
 	return nil
-}
-
-// bits reads one value of the miniblock. What a cut one lacks is zero.
-func (d *delta) bits() uint64 {
-	w := d.width
-	if w == 0 {
-		return 0
-	}
-	if d.have >= w {
-		v := d.acc & (1<<w - 1)
-		d.acc >>= w
-		d.have -= w
-		return v
-	}
-	// Fill up: a miniblock has whole bytes, and 8 of them where it can.
-	v, got := d.acc, d.have
-	var next uint64
-	n := 64
-	if len(d.packed) >= 8 {
-		next = le.Uint64(d.packed)
-		d.packed = d.packed[8:]
-	} else {
-		n = max(8*len(d.packed), w-got)
-		for k, x := range d.packed {
-			next |= uint64(x) << (8 * k)
-		}
-		d.packed = nil
-	}
-	v |= next << got
-	take := w - got
-	d.acc, d.have = next>>take, n-take
-	if w < 64 {
-		v &= 1<<w - 1
-	}
-	return v
 }

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/gswarm/gswarm/table"
 )
@@ -40,25 +39,6 @@ func ReadInfo(path string) (ParquetInfo, error) {
 		in.Timed = in.Timed || g.known
 	}
 	return in, nil
-}
-
-// ReadParquet passes the rows of a Parquet file to fn; t is the table in the
-// form that the file has, a timeline's or a shard's. The batch is reused.
-func ReadParquet(path string, t *table.Table, fn func(*table.Batch) error) error {
-	p, err := openParquet(path)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	if p.table != t.Name {
-		return &CorruptError{Path: path, Err: fmt.Errorf("it holds the table %q and not %q", p.table, t.Name)}
-	}
-	for i := range p.groups {
-		if err := p.readGroup(t, i, fn); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Head returns the first n rows of a Parquet file.

@@ -190,21 +190,21 @@ func (f *footer) sums() error {
 }
 
 // verify compares the data's checksum, once.
-func (p *parquetFile) verify() error {
+func (p *parquetFile) verify() error { return p.with(p.verifyFrom) }
+
+func (p *parquetFile) verifyFrom(r io.ReaderAt) error {
 	if p.verified {
 		return nil
 	}
-	return p.with(func(r io.ReaderAt) error {
-		h := crc32.New(castagnoli)
-		if _, err := io.CopyBuffer(h, io.NewSectionReader(r, 0, p.data), make([]byte, min(p.data, 256<<10))); err != nil {
-			return fmt.Errorf("reading %s: %w", p.path, err)
-		}
-		if h.Sum32() != p.sum {
-			return &CorruptError{Path: p.path, Offset: 0, Err: fmt.Errorf("its %d bytes of data: %w", p.data, errChecksum)}
-		}
-		p.verified = true
-		return nil
-	})
+	h := crc32.New(castagnoli)
+	if _, err := io.CopyBuffer(h, io.NewSectionReader(r, 0, p.data), make([]byte, min(p.data, 256<<10))); err != nil {
+		return fmt.Errorf("reading %s: %w", p.path, err)
+	}
+	if h.Sum32() != p.sum {
+		return &CorruptError{Path: p.path, Offset: 0, Err: fmt.Errorf("its %d bytes of data: %w", p.data, errChecksum)}
+	}
+	p.verified = true
+	return nil
 }
 
 // RawGroup is a row group as it lies in its file, its bytes verified.
@@ -248,27 +248,29 @@ func (s *fileSchema) fits(t *table.Table) bool {
 // load reads a row group's bytes and verifies them. Nothing of them is decoded
 // before.
 func (p *parquetFile) load(i int, g *RawGroup) error {
+	return p.with(func(r io.ReaderAt) error { return p.loadFrom(r, i, g) })
+}
+
+func (p *parquetFile) loadFrom(r io.ReaderAt, i int, g *RawGroup) error {
 	rg := &p.groups[i]
 	if !rg.summed {
-		if err := p.verify(); err != nil {
+		if err := p.verifyFrom(r); err != nil {
 			return err
 		}
 	}
-	return p.with(func(r io.ReaderAt) error {
-		n := int(rg.end - rg.begin)
-		if cap(g.buf) < n {
-			g.buf = make([]byte, n)
-		}
-		g.buf = g.buf[:n]
-		if _, err := r.ReadAt(g.buf, rg.begin); err != nil {
-			return fmt.Errorf("reading %s: %w", p.path, err)
-		}
-		if rg.summed && crc32.Checksum(g.buf, castagnoli) != rg.sum {
-			return &CorruptError{Path: p.path, Offset: rg.begin, Err: fmt.Errorf("row group %d: %w", i, errChecksum)}
-		}
-		g.rows, g.begin, g.schema = int(rg.rows), rg.begin, p.schema
-		return p.chunks(r, i, &g.chunks)
-	})
+	n := int(rg.end - rg.begin)
+	if cap(g.buf) < n {
+		g.buf = make([]byte, n)
+	}
+	g.buf = g.buf[:n]
+	if _, err := r.ReadAt(g.buf, rg.begin); err != nil {
+		return fmt.Errorf("reading %s: %w", p.path, err)
+	}
+	if rg.summed && crc32.Checksum(g.buf, castagnoli) != rg.sum {
+		return &CorruptError{Path: p.path, Offset: rg.begin, Err: fmt.Errorf("row group %d: %w", i, errChecksum)}
+	}
+	g.rows, g.begin, g.schema = int(rg.rows), rg.begin, p.schema
+	return p.chunks(r, i, &g.chunks)
 }
 
 // chunks reads what the footer says of a row group's chunks.
@@ -289,33 +291,6 @@ func (p *parquetFile) chunks(r io.ReaderAt, i int, chunks *[]chunk) error {
 	return nil
 }
 
-// readGroup passes the rows of one row group to fn, some thousands at a time.
-// The batch is reused. Columns that the file lacks are null.
-func (p *parquetFile) readGroup(t *table.Table, i int, fn func(*table.Batch) error) error {
-	var raw RawGroup
-	if err := p.load(i, &raw); err != nil {
-		return err
-	}
-	g, err := raw.reader(t)
-	if err != nil {
-		return &CorruptError{Path: p.path, Err: fmt.Errorf("row group %d: %w", i, err)}
-	}
-	b := table.NewBatch(t, int(min(p.groups[i].rows, readRows)))
-	for left := p.groups[i].rows; left > 0; left -= int64(b.Rows()) {
-		b.Reset()
-		if err := g.next(b, int(min(left, readRows))); err != nil {
-			return &CorruptError{Path: p.path, Err: fmt.Errorf("row group %d: %w", i, err)}
-		}
-		if err := fn(b); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readRows is how many rows readGroup passes on at a time.
-const readRows = 8192
-
 // groupReader reads the columns of a row group side by side.
 type groupReader struct {
 	columns []*columnReader // nil where the file lacks the column
@@ -332,25 +307,44 @@ func (p *parquetFile) extraOf(t *table.Table) (extra []string) {
 }
 
 func (raw *RawGroup) reader(t *table.Table) (*groupReader, error) {
-	g := &groupReader{columns: make([]*columnReader, len(t.Columns))}
-	for c, col := range t.Columns {
+	g := &groupReader{}
+	return g, g.open(raw, t)
+}
+
+// open begins a row group; what the readers hold of the one before serves again.
+func (g *groupReader) open(raw *RawGroup, t *table.Table) error {
+	if g.columns == nil {
+		g.columns = make([]*columnReader, len(t.Columns))
+	}
+	for i, col := range t.Columns {
 		at, ok, err := raw.schema.find(col)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if ok {
-			g.columns[c] = raw.column(col, at)
+		switch {
+		case !ok:
+			g.columns[i] = nil
+		case g.columns[i] == nil:
+			g.columns[i] = raw.column(col, at)
+		default:
+			g.columns[i].rewind(col, raw.schema.columns[at], int64(raw.rows), raw.pages(at))
 		}
 	}
-	return g, nil
+	return nil
 }
 
 // column returns a reader of the chunk of the file's at-th column.
 func (raw *RawGroup) column(col table.Column, at int) *columnReader {
+	c := &columnReader{}
+	c.rewind(col, raw.schema.columns[at], int64(raw.rows), raw.pages(at))
+	return c
+}
+
+// pages returns the pages of the chunk of the file's at-th column, one a call.
+func (raw *RawGroup) pages(at int) func() (pageHeader, []byte, error) {
 	k := raw.chunks[at]
 	b := raw.buf[k.begin-raw.begin:][:k.size]
-	c := &columnReader{}
-	c.rewind(col, raw.schema.columns[at], int64(raw.rows), func() (h pageHeader, page []byte, err error) {
+	return func() (h pageHeader, page []byte, err error) {
 		if h, err = parsePageHeader(b); err != nil {
 			return h, nil, err
 		}
@@ -360,8 +354,7 @@ func (raw *RawGroup) column(col table.Column, at int) *columnReader {
 		page = b[h.length:][:h.size]
 		b = b[h.length+int(h.size):]
 		return h, page, nil
-	})
-	return c
+	}
 }
 
 // find returns which column of the file holds a table's.

@@ -168,6 +168,21 @@ func (b *Batch) CopyColumn(col int, o *Batch, from int) {
 	copy(c.strings, s.strings)
 }
 
+// Spread returns b, whose i-th column is column columns[i] of t, as a batch of t
+// that shares b's memory. The other columns are null in every row and have no
+// values to read.
+func (b *Batch) Spread(t *Table, columns []int) *Batch {
+	wide := &Batch{Table: t, rows: b.rows, cols: make([]column, len(t.Columns))}
+	null := make([]bool, b.rows)
+	for i := range wide.cols {
+		wide.cols[i].valid = null
+	}
+	for i, at := range columns {
+		wide.cols[at] = b.cols[i]
+	}
+	return wide
+}
+
 // Ints returns the values of an integer or timestamp column.
 func (b *Batch) Ints(col int) []int64 { return b.cols[col].ints }
 

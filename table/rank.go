@@ -18,6 +18,9 @@ const (
 	RankVoluntary
 	RankInvoluntary
 	RankMigrations
+	RankThreadsRunDelay
+	RankThreadsVoluntary
+	RankThreadsInvoluntary
 	RankFaultsMinor
 	RankFaultsMajor
 	RankRSS
@@ -69,6 +72,9 @@ var Rank = &Table{
 		process("switches_voluntary_count", "count", "/proc/PID/sched, else status", "Times that the main thread gave its CPU up."),
 		process("switches_involuntary_count", "count", "/proc/PID/sched, else status", "Times that the main thread was made to give its CPU up."),
 		process("migrations_count", "count", "/proc/PID/sched se.nr_migrations", "Times that the main thread was moved to another CPU."),
+		threadSum("threads_run_delay_ns", "ns", "schedstat", "Time that threads of the process were ready to run and waited for a CPU."),
+		threadSum("threads_switches_voluntary_count", "count", "status", "Times that threads of the process gave their CPU up."),
+		threadSum("threads_switches_involuntary_count", "count", "status", "Times that threads of the process were made to give their CPU up."),
 		process("faults_minor_count", "count", "/proc/PID/stat minflt", "Page faults of all threads that needed no I/O."),
 		process("faults_major_count", "count", "/proc/PID/stat majflt", "Page faults of all threads that waited for I/O."),
 		Column{Name: "rss_bytes", Type: Int64, Unit: "bytes", Window: "instant", Source: "/proc/PID/stat rss", Doc: "Resident memory; the kernel's quick count, off by some pages for each CPU."},
@@ -106,6 +112,19 @@ func process(name, unit, source, doc string) Column {
 		window = "since the group was made"
 	}
 	return Column{Name: name, Type: Int64, Unit: unit, Window: window, Source: source, Doc: doc}
+}
+
+// threadSum describes a counter that is added up over a process's threads.
+func threadSum(name, unit, file, doc string) Column {
+	age := "7 s of threads that had rested"
+	if unit == "count" {
+		age = "5 s, 7 s of threads that had rested"
+	}
+	return Column{
+		Name: name, Type: Int64, Unit: unit, Window: "since the process began", Age: age,
+		Source: "sum of /proc/PID/task/*/" + file,
+		Doc:    doc + " Threads that end keep what they had at the last look; what ended before the agent came is not in it. Of more threads that run than can be looked at in a second, a share is, in turn; null until each has been looked at once, and of more than 4096 threads.",
+	}
 }
 
 func groupPressure(name, file, line, doc string) Column {

@@ -151,6 +151,22 @@ func (t *Table) Index(name string) int {
 	return -1
 }
 
+// Select returns t with the named columns alone, in the order in which they are
+// named: column i of its batches is names[i]. A reader that is given it decodes
+// no others. A name that t does not have is a programming error and panics.
+func (t *Table) Select(names ...string) *Table {
+	few := *t
+	few.Columns = make([]Column, len(names))
+	for i, name := range names {
+		at := t.Index(name)
+		if at < 0 {
+			panic("table " + t.Name + " has no column " + name)
+		}
+		few.Columns[i] = t.Columns[at]
+	}
+	return &few
+}
+
 // All returns every table in the order in which documents list them. The
 // caller must not change what it gets.
 func All() []*Table {

@@ -3,8 +3,12 @@ package probe
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
 	"runtime"
 	"testing"
 	"time"
@@ -289,27 +293,92 @@ func BenchmarkBurst(b *testing.B) {
 
 // BenchmarkAnswer is what one exchange costs each side, a parent's share apart
 // from its child's.
+// BenchmarkAnswer says what answering costs a process that does nothing else,
+// and asking another: back to back, and paced as a parent at its limit answers,
+// 200 a second, each from sleep.
 func BenchmarkAnswer(b *testing.B) {
-	r := startResponder(b, func(c *ResponderConfig) { c.PerSecond = 1 << 30 })
-	p := startProber(b, func(c *Config) { c.Gap = [2]time.Duration{1, 1} }, local(r.Port()))
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	cpu := func(who int) float64 {
-		var u unix.Rusage
-		if err := unix.Getrusage(who, &u); err != nil {
+	for name, gap := range map[string]time.Duration{"Back": 1, "Paced": 5 * time.Millisecond} {
+		b.Run(name, func(b *testing.B) {
+			port, end := answerElsewhere(b)
+			p := startProber(b, func(c *Config) { c.Gap = [2]time.Duration{gap, gap} }, local(port))
+			begin := cpuMicroseconds()
+			for b.Loop() {
+				if _, _, _, err := p.Burst(context.Background()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			n := float64(b.N) * 8
+			b.ReportMetric((cpuMicroseconds()-begin)/n, "asker-cpu-us/exchange")
+			b.ReportMetric(end()/n, "answerer-cpu-us/exchange")
+		})
+	}
+}
+
+func cpuMicroseconds() float64 {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e3
+}
+
+// answerVar makes the test binary a process that only answers.
+const answerVar = "GSWARM_TEST_ANSWER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(answerVar) != "" {
+		answer()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// answer answers until standard input ends; it prints its port and then what CPU
+// time it took, in microseconds.
+func answer() {
+	runtime.GOMAXPROCS(min(2, runtime.NumCPU())) // as an agent
+	r, err := Listen(ResponderConfig{Key: testKey, Run: testRun, Node: "head", Source: headClock, PerSecond: 1 << 30})
+	if err != nil {
+		panic(err)
+	}
+	begin := cpuMicroseconds()
+	fmt.Println(r.Port())
+	io.Copy(io.Discard, os.Stdin) //nolint:errcheck // its end is all that matters
+	fmt.Println(cpuMicroseconds() - begin)
+}
+
+// answerElsewhere starts such a process; end ends it and returns its CPU time.
+func answerElsewhere(b *testing.B) (port int, end func() float64) {
+	b.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), answerVar+"=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := fmt.Fscanln(out, &port); err != nil {
+		b.Fatal(err)
+	}
+	return port, func() float64 {
+		in.Close()
+		var us float64
+		if _, err := fmt.Fscanln(out, &us); err != nil {
 			b.Fatal(err)
 		}
-		return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e3
-	}
-	all, own := cpu(unix.RUSAGE_SELF), cpu(unix.RUSAGE_THREAD)
-	for b.Loop() {
-		if _, _, _, err := p.Burst(context.Background()); err != nil {
+		if err := cmd.Wait(); err != nil {
 			b.Fatal(err)
 		}
+		return us
 	}
-	own = cpu(unix.RUSAGE_THREAD) - own
-	all = cpu(unix.RUSAGE_SELF) - all
-	n := float64(b.N) * 8
-	b.ReportMetric(own/n, "asker-cpu-us/exchange")
-	b.ReportMetric((all-own)/n, "answerer-cpu-us/exchange")
 }

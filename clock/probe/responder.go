@@ -100,7 +100,7 @@ func (r *Responder) Stats() Stats { return r.count.stats() }
 // Close ends the answering and waits until it has ended.
 func (r *Responder) Close() {
 	r.close.Do(func() {
-		r.sock.interrupt()
+		r.sock.stop()
 		<-r.done
 		r.sock.close()
 	})
@@ -113,7 +113,7 @@ func (r *Responder) serve() {
 	runtime.LockOSThread()
 	var in [packetSize + 1]byte // one more tells longer packets apart
 	for {
-		n, from, kernel, err := r.sock.receive(in[:], time.Time{})
+		n, from, kernel, err := r.sock.next(in[:])
 		t2 := r.cfg.Source.Now()
 		if err != nil {
 			if errors.Is(err, errInterrupted) {

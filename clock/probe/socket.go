@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,7 @@ type socket struct {
 	six      bool
 	port     int
 	stamps   stamper
+	stopped  atomic.Bool
 }
 
 // open binds a UDP socket to the first free port from low to high on all
@@ -112,18 +114,37 @@ var (
 	errInterrupted = errors.New("interrupted")
 )
 
-// receive waits for a packet until the deadline; the zero deadline means for
-// ever. A packet longer than buf fills it. kernel is the wall clock at which the
-// kernel received the packet, 0 where it did not say.
+// next waits for a packet until stop is called. The wait is within recvmsg: a
+// poll would end for each stamp of a sent packet, too, and waking the Go runtime
+// is most of what an answer costs.
+func (s *socket) next(buf []byte) (n int, from unix.Sockaddr, kernel int64, err error) {
+	for {
+		n, kernel, from, err := s.stamps.recv(s.fd, buf, 0)
+		switch {
+		case s.stopped.Load():
+			return 0, nil, 0, errInterrupted
+		case errors.Is(err, unix.EINTR):
+			continue
+		}
+		return n, from, kernel, os.NewSyscallError("recvmsg", err)
+	}
+}
+
+// stop ends the wait of next, for good. Shutting a socket without a peer down
+// fails, but wakes those who wait on it.
+func (s *socket) stop() {
+	s.stopped.Store(true)
+	unix.Shutdown(s.fd, unix.SHUT_RDWR) //nolint:errcheck // ENOTCONN, always
+}
+
+// receive waits for a packet until the deadline. A packet longer than buf fills
+// it. kernel is the wall clock at which the kernel received the packet, 0 where
+// it did not say.
 func (s *socket) receive(buf []byte, deadline time.Time) (n int, from unix.Sockaddr, kernel int64, err error) {
 	for {
 		fds := [2]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}, {Fd: int32(s.wake), Events: unix.POLLIN}}
-		var limit *unix.Timespec
-		if !deadline.IsZero() {
-			left := unix.NsecToTimespec(max(int64(time.Until(deadline)), 0))
-			limit = &left
-		}
-		n, err := unix.Ppoll(fds[:], limit, nil)
+		left := unix.NsecToTimespec(max(int64(time.Until(deadline)), 0))
+		n, err := unix.Ppoll(fds[:], &left, nil)
 		switch {
 		case errors.Is(err, unix.EINTR): // the runtime's own signals
 			continue
@@ -143,7 +164,7 @@ func (s *socket) receive(buf []byte, deadline time.Time) (n int, from unix.Socka
 				continue
 			}
 		}
-		n, kernel, from, err := s.stamps.recv(s.fd, buf)
+		n, kernel, from, err := s.stamps.recv(s.fd, buf, unix.MSG_DONTWAIT)
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
 			continue
 		}

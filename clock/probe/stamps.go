@@ -52,9 +52,10 @@ func (s *stamper) at(number uint32) int64 {
 	return 0
 }
 
-// recv receives a packet and the kernel's stamp of it.
-func (s *stamper) recv(fd int, buf []byte) (n int, at int64, from unix.Sockaddr, err error) {
-	n, oobn, _, from, err := unix.Recvmsg(fd, buf, s.oob[:], unix.MSG_DONTWAIT)
+// recv receives a packet and the kernel's stamp of it. It waits for one unless
+// the flags say not to.
+func (s *stamper) recv(fd int, buf []byte, flags int) (n int, at int64, from unix.Sockaddr, err error) {
+	n, oobn, _, from, err := unix.Recvmsg(fd, buf, s.oob[:], flags)
 	if err != nil || !s.on {
 		return n, 0, from, err
 	}

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gswarm/gswarm/export"
 	"github.com/gswarm/gswarm/merge"
@@ -17,18 +18,66 @@ import (
 	"github.com/gswarm/gswarm/table"
 )
 
+// exportOptions are the flags of export.
+type exportOptions struct {
+	to, out, table string
+	raw, force     bool
+	points         int64
+}
+
+// name is where the export goes to, in words.
+func (o *exportOptions) name() string {
+	if o.out == "-" {
+		return "standard output"
+	}
+	return strings.TrimSuffix(o.out, "/")
+}
+
+// exportFormat is one of the values of --to.
+type exportFormat struct {
+	name string
+	// takes are the flags that say something to it, beside those that every
+	// format takes.
+	takes []string
+	// directory says that it writes one, with the options given.
+	directory func(o exportOptions) bool
+	// write writes into a file, or into a directory.
+	write func(ctx context.Context, src *export.Source, o exportOptions, to target, p *printer) error
+}
+
+// target is where a format writes: w, or files below dir.
+type target struct {
+	w   io.Writer
+	dir string
+}
+
+func exportFormats() []exportFormat {
+	never := func(exportOptions) bool { return false }
+	return []exportFormat{
+		{"arrow", []string{"table", "raw"}, func(o exportOptions) bool { return o.table == "" }, exportArrow},
+		{"perfetto", []string{"points"}, never, exportPerfetto},
+	}
+}
+
 func (a *app) exportCommand() *cobra.Command {
-	var to, out, name string
-	var raw bool
+	var o exportOptions
 	cmd := &cobra.Command{
 		Use:   "export [DIR] --to FORMAT -o FILE|DIR",
 		Short: "Turn a run into another tool's format",
 		Long: `export writes a run in a format that other tools read. It merges first where
 there is no timeline. Without DIR it takes the newest run here.
 
---to arrow writes plain Arrow IPC streams, which every Arrow reader opens: one
-file for each table, TABLE.arrows, into the directory that -o names; or with
---table that table alone into a file, or to standard output where -o is "-".
+--to arrow     plain Arrow IPC streams, which every Arrow reader opens: one file
+               for each table, TABLE.arrows, into the directory that -o names;
+               or with --table that table alone into a file.
+--to perfetto  a trace for Perfetto's viewer: a group of tracks for each node,
+               with its GPUs, ranks and devices, what happened, and how well the
+               node's clock was known. Series of more than --points values in
+               all are thinned; of every stretch of time the least and the
+               greatest value stay.
+
+What exists already is replaced with --force only. -o - writes one file to
+standard output. docs/export.md says where every field comes from.
 
 --raw takes the rows as the nodes recorded them, each on its own raw clock,
 instead of the timeline: of any run, sealed or not, merged or not, also of one
@@ -39,18 +88,13 @@ named, 1 it was not.`,
 		Example: `  gswarm export --to arrow -o streams
   gswarm export gswarm-12345 --to arrow --table gpu -o gpu.arrows
   gswarm export --raw --to arrow --table host -o - | python -c \
-    'import pyarrow as pa, sys; print(pa.ipc.open_stream(sys.stdin.buffer).read_all())'`,
+    'import pyarrow as pa, sys; print(pa.ipc.open_stream(sys.stdin.buffer).read_all())'
+  gswarm export --to perfetto -o run.perfetto-trace`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case to != "arrow":
-				return usageError{fmt.Errorf("--to %q: the formats are arrow", to)}
-			case out == "":
-				return usageError{errors.New("-o is missing: where to export to")}
-			case out == "-" && name == "":
-				return usageError{errors.New("-o -: standard output takes one table; name it with --table")}
-			case name != "" && table.ByName(name) == nil:
-				return usageError{fmt.Errorf("--table %q: the tables are %s", name, strings.Join(tableNames(), ", "))}
+			format, err := o.check(cmd)
+			if err != nil {
+				return usageError{err}
 			}
 			dir, err := dirArgument(args)
 			if err != nil {
@@ -58,24 +102,69 @@ named, 1 it was not.`,
 			}
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
-			src, err := a.exportSource(ctx, dir, raw)
+			src, err := a.exportSource(ctx, dir, o.raw)
 			if err != nil {
 				return err
 			}
-			if err := a.exportArrow(ctx, src, out, name); err != nil {
+			if err := a.export(ctx, src, format, o); err != nil {
 				return err
 			}
 			if len(src.Losses) > 0 {
-				return incompleteError{fmt.Errorf("%s was exported to %s and lacks something: %s", dir, out, strings.Join(src.Losses, "; "))}
+				return incompleteError{fmt.Errorf("%s was exported to %s and lacks something: %s", dir, o.out, strings.Join(src.Losses, "; "))}
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&to, "to", "", "`FORMAT` to export to: arrow")
-	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE|DIR` to write; - is standard output")
-	cmd.Flags().StringVar(&name, "table", "", "export this `TABLE` only")
-	cmd.Flags().BoolVar(&raw, "raw", false, "export rows as they were recorded instead of the timeline")
+	flags := cmd.Flags()
+	flags.StringVar(&o.to, "to", "", "`FORMAT` to export to: "+strings.Join(formatNames(), ", "))
+	flags.StringVarP(&o.out, "output", "o", "", "`FILE|DIR` to write; - is standard output")
+	flags.BoolVar(&o.force, "force", false, "replace what exists already")
+	flags.StringVar(&o.table, "table", "", "arrow: export this `TABLE` only")
+	flags.BoolVar(&o.raw, "raw", false, "arrow: export rows as they were recorded instead of the timeline")
+	flags.Int64Var(&o.points, "points", export.DefaultPoints, "perfetto: `NUMBER` of counter values to keep at most")
 	return cmd
+}
+
+func formatNames() []string {
+	var names []string
+	for _, f := range exportFormats() {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// everyFormat are the flags that all formats take.
+var everyFormat = []string{"to", "output", "force", "help"}
+
+// check returns the format that is asked for, and what is wrong with the flags.
+func (o *exportOptions) check(cmd *cobra.Command) (exportFormat, error) {
+	formats := exportFormats()
+	i := slices.IndexFunc(formats, func(f exportFormat) bool { return f.name == o.to })
+	if i < 0 {
+		return exportFormat{}, fmt.Errorf("--to %q: the formats are %s", o.to, strings.Join(formatNames(), ", "))
+	}
+	f := formats[i]
+	var alien string
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if !slices.Contains(everyFormat, flag.Name) && !slices.Contains(f.takes, flag.Name) {
+			alien = flag.Name
+		}
+	})
+	switch {
+	case alien != "":
+		return f, fmt.Errorf("--%s says nothing to --to %s", alien, f.name)
+	case o.out == "":
+		return f, errors.New("-o is missing: where to export to")
+	case o.table != "" && table.ByName(o.table) == nil:
+		return f, fmt.Errorf("--table %q: the tables are %s", o.table, strings.Join(tableNames(), ", "))
+	case o.out == "-" && f.directory(*o) && slices.Contains(f.takes, "table"):
+		return f, errors.New("-o -: standard output takes one table; name it with --table")
+	case o.out == "-" && f.directory(*o):
+		return f, fmt.Errorf("-o -: %s writes several files; name a directory", f.name)
+	case o.points < 1:
+		return f, fmt.Errorf("--points %d: at least 1", o.points)
+	}
+	return f, nil
 }
 
 func tableNames() []string {
@@ -107,35 +196,51 @@ func (a *app) exportSource(ctx context.Context, dir rundir.Dir, raw bool) (*expo
 	return export.Timeline(dir)
 }
 
-// exportArrow writes one table to a file, or all into a directory.
-func (a *app) exportArrow(ctx context.Context, src *export.Source, out, name string) error {
-	if name == "" {
-		rows, err := src.ArrowFiles(ctx, out)
-		if err != nil {
-			return err
-		}
-		names := make([]string, 0, len(rows))
-		for t := range rows {
-			names = append(names, t)
-		}
-		sort.Strings(names)
-		p := &printer{w: a.stdout}
-		for _, t := range names {
-			p.line("%s/%s%s: %s rows", strings.TrimSuffix(out, "/"), t, export.ArrowSuffix, count(rows[t]))
-		}
-		return p.err
+// export writes to where -o says and tells what it wrote, on standard error
+// where standard output has the export itself.
+func (a *app) export(ctx context.Context, src *export.Source, f exportFormat, o exportOptions) error {
+	p := &printer{w: a.stdout}
+	var err error
+	switch {
+	case o.out == "-":
+		err = f.write(ctx, src, o, target{w: a.stdout}, &printer{w: a.stderr})
+	case f.directory(o):
+		err = export.Directory(o.out, o.force, func(dir string) error {
+			return f.write(ctx, src, o, target{dir: dir}, p)
+		})
+	default:
+		err = export.File(o.out, o.force, func(w io.Writer) error {
+			return f.write(ctx, src, o, target{w: w}, p)
+		})
 	}
-	if out == "-" {
-		_, err := src.Arrow(ctx, a.stdout, table.ByName(name))
-		return err
-	}
-	f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, rundir.FileMode)
-	if err != nil {
-		return fmt.Errorf("exporting: %w", err)
-	}
-	_, err = src.Arrow(ctx, f, table.ByName(name))
-	if cerr := f.Close(); err == nil && cerr != nil {
-		err = fmt.Errorf("exporting: %w", cerr)
+	if err == nil {
+		err = p.err
 	}
 	return err
+}
+
+func exportArrow(ctx context.Context, src *export.Source, o exportOptions, to target, p *printer) error {
+	if o.table != "" {
+		_, err := src.Arrow(ctx, to.w, table.ByName(o.table))
+		return err
+	}
+	rows, err := src.ArrowFiles(ctx, to.dir)
+	for _, t := range tableNames() {
+		if n, ok := rows[t]; ok {
+			p.line("%s/%s%s: %s rows", o.name(), t, export.ArrowSuffix, count(n))
+		}
+	}
+	return err
+}
+
+func exportPerfetto(ctx context.Context, src *export.Source, o exportOptions, to target, p *printer) error {
+	sum, err := src.Perfetto(ctx, to.w, export.PerfettoOptions{Points: o.points})
+	if err != nil {
+		return err
+	}
+	p.line("%s: %s tracks, %s values, %s slices, %s instants", o.name(), count(sum.Tracks), count(sum.Points), count(sum.Slices), count(sum.Instants))
+	if sum.Bucket > 0 {
+		p.line("thinned: of every %s the least and the greatest value of each series", sum.Bucket)
+	}
+	return nil
 }

@@ -60,21 +60,41 @@ func BenchmarkReadThisNode(b *testing.B) {
 	const n = 500
 	run := b.TempDir()
 	for i := range n {
-		cmd := exec.Command("sleep", "1000")
-		cmd.Env = append(os.Environ(), runVar+"=:"+run)
+		env := append(os.Environ(), runVar+"=:"+run)
 		if i < 128 {
-			cmd.Env = append(cmd.Env, fmt.Sprintf("PMI_RANK=%d", i))
+			env = append(env, fmt.Sprintf("PMI_RANK=%d", i))
 		}
-		if err := cmd.Start(); err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() {
-			cmd.Process.Kill()
-			cmd.Wait()
-		})
+		startSleep(b, env)
 	}
 	time.Sleep(200 * time.Millisecond) // until all have called exec
 	benchmark(b, Options{UID: os.Getuid(), Run: run}, n)
+}
+
+// BenchmarkReadThreads is that of eight ranks of 200 threads each, twenty of which
+// run, among 492 processes of one thread.
+func BenchmarkReadThreads(b *testing.B) {
+	const n = 492
+	run := b.TempDir()
+	for range n {
+		startSleep(b, append(os.Environ(), runVar+"=:"+run))
+	}
+	for range 8 {
+		startThreads(b, run, 200)
+	}
+	benchmark(b, Options{UID: os.Getuid(), Run: run}, n+8)
+}
+
+func startSleep(b *testing.B, env []string) {
+	b.Helper()
+	cmd := exec.Command("sleep", "1000")
+	cmd.Env = env
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
 }
 
 func benchmark(b *testing.B, o Options, n int) {

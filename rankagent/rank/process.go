@@ -1,10 +1,10 @@
 package rank
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"slices"
-	"strconv"
 	"syscall"
 	"unsafe"
 
@@ -24,6 +24,8 @@ type process struct {
 	comm      string
 	seen      int64 // the reading it was last listed in
 	again     bool  // who it is has to be read anew
+	hidden    bool  // it is there and must not be looked into
+	unread    bool  // it has no rows, which has been said
 
 	env    environ // emptied once it has been said
 	argv   []string
@@ -47,8 +49,9 @@ type process struct {
 	maskText string
 	maskNode string
 
-	files [numFiles]int // descriptors; closed, or none
-	gaps  map[int]bool  // columns that are absent for this process
+	files   [numFiles]int // descriptors; closed, or none
+	threads threads
+	gaps    map[int]bool // columns that are absent for this process
 }
 
 // The files that are read of each process in every reading.
@@ -126,20 +129,36 @@ func (t *Tracker) forget(p *process) {
 	for f := range p.files {
 		t.shut(p, f)
 	}
-	p.env, p.argv, p.cgroup = "", nil, nil
+	t.restThreads(p)
+	p.env, p.argv, p.cgroup, p.threads = "", nil, nil, threads{}
 }
 
 // many is the number of processes from which on the dearest file is read of
 // every rank in each reading, and of the others in turn.
 const many, turns = 128, 5
 
+// inTurn are the columns that come from it and from the threads' own files.
+var inTurn = []int{
+	table.RankVoluntary, table.RankInvoluntary, table.RankMigrations,
+	table.RankThreadsRunDelay, table.RankThreadsVoluntary, table.RankThreadsInvoluntary,
+}
+
 // readProcess appends a process's row. It returns false for one that has none:
 // gswarm's own, and one that has just ended.
 func (t *Tracker) readProcess(out rankagent.Out, p *process) bool {
 	begin := out.Now()
 	text, err := t.read(p, fileStat)
+	if errors.Is(err, fs.ErrPermission) {
+		out.Absent(table.Rank, "", p.key, rankagent.NoPermission, err.Error())
+		p.unread = true
+		return false
+	}
 	if err != nil {
 		return false // it ended; the next listing says so
+	}
+	if p.unread {
+		out.Present(table.Rank, "", p.key)
+		p.unread = false
 	}
 	s, ok := parseStat(text)
 	if !ok || s.start != p.start {
@@ -169,7 +188,14 @@ func (t *Tracker) readProcess(out rankagent.Out, p *process) bool {
 	if turn {
 		sw, swErr = t.switchesOf(p)
 	}
-	for _, err := range []error{delayErr, ioErr, swErr} {
+	var sum counts
+	var sumErr error
+	if turn {
+		if sumErr = cmp.Or(delayErr, swErr); sumErr == nil || t.never(table.RankRunDelay) && swErr == nil {
+			sum, sumErr = t.sumThreads(p, counts{delay, sw.voluntary, sw.involuntary}, s.threads)
+		}
+	}
+	for _, err := range []error{delayErr, ioErr, swErr, sumErr} {
 		if errors.Is(err, syscall.ESRCH) {
 			return false // it ended meanwhile
 		}
@@ -190,10 +216,9 @@ func (t *Tracker) readProcess(out rankagent.Out, p *process) bool {
 		r.set(table.RankVoluntary, sw.voluntary, swErr)
 		r.set(table.RankInvoluntary, sw.involuntary, swErr)
 		r.set(table.RankMigrations, sw.migrations, swErr)
+		r.threadSums(sum, sumErr)
 	} else {
-		for _, c := range []int{table.RankVoluntary, table.RankInvoluntary, table.RankMigrations} {
-			out.Absent(table.Rank, table.Rank.Columns[c].Name, "", rankagent.NotSampled, "processes other than ranks are read in turn, one in "+strconv.Itoa(turns))
-		}
+		t.skipped = true
 	}
 	r.set(table.RankFaultsMinor, s.minor, nil)
 	r.set(table.RankFaultsMajor, s.major, nil)
@@ -343,6 +368,9 @@ func (r row) gap(col int, why rankagent.Reason, detail string) {
 		r.p.gaps = map[int]bool{}
 	}
 	r.p.gaps[col] = true
+	if r.p.hidden && why == rankagent.NotFound {
+		why = rankagent.NoPermission // what must not be seen is not found
+	}
 	r.out.Absent(table.Rank, table.Rank.Columns[col].Name, r.p.key, why, detail)
 }
 

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -104,12 +105,15 @@ type Tracker struct {
 	foreign   map[int]stranger
 	scan      scanner
 	buf       []byte
+	tasks     []entry // of the process that is being read
+	shares    shares
 	mask      [128]uint64 // 8192 CPUs
 	open      int         // files kept open
 	maxOpen   int
 	tick      int64
 	started   bool
-	waiting   int // processes that this reading did not get to
+	waiting   int  // processes that this reading did not get to
+	skipped   bool // it left out columns of processes that had not their turn
 	described []Described
 }
 
@@ -161,7 +165,7 @@ func (t *Tracker) lookAround() {
 		never(rankagent.NotSupported, "kernel.task_delayacct is off", table.RankIODelay)
 	}
 	if _, err := os.Stat(at("self/schedstat")); err != nil {
-		never(rankagent.NotSupported, "the kernel keeps no schedstat", table.RankRunDelay)
+		never(rankagent.NotSupported, "the kernel keeps no schedstat", table.RankRunDelay, table.RankThreadsRunDelay)
 	}
 	if _, err := os.Stat(at("self/sched")); err != nil {
 		never(rankagent.NotSupported, "the kernel has no /proc/PID/sched", table.RankMigrations)
@@ -210,7 +214,9 @@ func (t *Tracker) Read(out rankagent.Out) error {
 		return nil
 	}
 	t.find(out, listed)
+	t.shareLooks()
 	rows := 0
+	t.skipped = false
 	for _, p := range t.inOrder() {
 		if t.readProcess(out, p) {
 			rows++
@@ -218,6 +224,11 @@ func (t *Tracker) Read(out rankagent.Out) error {
 	}
 	if rows > 0 {
 		t.sayLimits(out)
+	}
+	if t.skipped {
+		for _, c := range inTurn {
+			out.Absent(table.Rank, table.Rank.Columns[c].Name, "", rankagent.NotSampled, "processes other than ranks are read in turn, one in "+strconv.Itoa(turns))
+		}
 	}
 	switch {
 	case t.waiting > 0:

@@ -54,22 +54,31 @@ func (s *scanner) list(root string) ([]entry, error) {
 		}
 		s.fd, s.opened, s.buf = fd, true, make([]byte, 64<<10)
 	}
-	if _, err := unix.Seek(s.fd, 0, io.SeekStart); err != nil {
-		return nil, &fs.PathError{Op: "seek", Path: root, Err: err}
+	var err error
+	if s.entries, err = readEntries(s.fd, s.buf, s.entries[:0]); err != nil {
+		return nil, &fs.PathError{Op: "readdir", Path: root, Err: err}
 	}
-	s.entries = s.entries[:0]
+	return s.entries, nil
+}
+
+// readEntries reads the numbered entries of an open directory from where it
+// stands.
+func readEntries(fd int, buf []byte, to []entry) ([]entry, error) {
+	if _, err := unix.Seek(fd, 0, io.SeekStart); err != nil {
+		return nil, err
+	}
 	for {
-		n, err := unix.Getdents(s.fd, s.buf)
+		n, err := unix.Getdents(fd, buf)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
-			return nil, &fs.PathError{Op: "readdir", Path: root, Err: err}
+			return nil, err
 		}
 		if n <= 0 {
-			return s.entries, nil
+			return to, nil
 		}
-		s.entries = appendEntries(s.entries, s.buf[:n])
+		to = appendEntries(to, buf[:n])
 	}
 }
 
@@ -169,6 +178,9 @@ func (t *Tracker) gone(out rankagent.Out) {
 		}
 	}
 	for pid, p := range t.procs {
+		if p.hidden = p.seen != t.tick && t.lives(p); p.hidden {
+			p.seen = t.tick
+		}
 		if p.seen != t.tick {
 			t.sayExit(out, p)
 			t.forget(p)
@@ -177,6 +189,22 @@ func (t *Tracker) gone(out rankagent.Out) {
 			t.mu.Unlock()
 		}
 	}
+}
+
+// lives reports whether a process that is not listed is there all the same:
+// where /proc is mounted with hidepid=2, one that must not be looked into, since
+// it has made itself undumpable, is not listed. A file that was opened before
+// still tells.
+func (t *Tracker) lives(p *process) bool {
+	if !t.live || p.files[fileStat] == closed {
+		return false
+	}
+	b, err := pread(p.files[fileStat], t.buf, fileNames[fileStat])
+	if err != nil {
+		return false
+	}
+	s, ok := parseStat(b)
+	return ok && s.start == p.start && s.state != 'Z' && s.state != 'X'
 }
 
 // same reports whether a process whose inode was made anew is still the one

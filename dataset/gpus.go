@@ -1,0 +1,116 @@
+package dataset
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/gswarm/gswarm/rundir"
+	"github.com/gswarm/gswarm/table"
+)
+
+// GPU is one GPU of the run.
+type GPU struct {
+	Node string
+	// Index is its ordinal in the node, the column gpu of every table.
+	Index int64
+	UUID  string
+	GPUFacts
+}
+
+// GPUFacts is what a node's meta.yaml says of a GPU. What it does not say is
+// zero.
+type GPUFacts struct {
+	Name        string `yaml:"name"`
+	PCI         string `yaml:"pci_bus_id"`
+	MemoryBytes int64  `yaml:"memory_bytes"`
+	// MemoryBusBits and MemoryClockMHz give the peak of its memory's
+	// bandwidth.
+	MemoryBusBits  int64 `yaml:"memory_bus_bits"`
+	MemoryClockMHz int64 `yaml:"memory_clock_max_mhz"`
+}
+
+// PeakBandwidth is the peak bandwidth of the GPU's memory in bytes a second, 0
+// where it is not known: two transfers a clock, as all DDR, GDDR and HBM memory
+// makes, times the bus's width.
+func (f GPUFacts) PeakBandwidth() float64 {
+	return 2 * float64(f.MemoryClockMHz) * 1e6 * float64(f.MemoryBusBits) / 8
+}
+
+// gpuTables are those whose rows name the GPUs: a GPU may lack rows of one.
+var gpuTables = []*table.Table{table.GPU, table.GPUActivity, table.GPUPower, table.GPUCounter}
+
+// GPUs lists the GPUs that have rows, by node and ordinal.
+func (tl *Timeline) GPUs(ctx context.Context) ([]GPU, error) {
+	facts, err := tl.gpuFacts()
+	if err != nil {
+		return nil, err
+	}
+	type key struct {
+		node  string
+		index int64
+		uuid  string
+	}
+	seen := make(map[key]bool)
+	for _, t := range gpuTables {
+		var last key
+		err := tl.Read(ctx, table.Timeline(t).Select(table.Node, "gpu", "gpu_uuid"), func(b *table.Batch) error {
+			node, index, uuid := b.Strings(0), b.Ints(1), b.Strings(2)
+			for r := range b.Rows() {
+				if k := (key{node[r], index[r], uuid[r]}); k != last {
+					seen[k], last = true, k
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	var all []GPU
+	for k := range seen {
+		all = append(all, GPU{Node: k.node, Index: k.index, UUID: k.uuid, GPUFacts: facts[k.node][k.uuid]})
+	}
+	slices.SortFunc(all, func(a, b GPU) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index), cmp.Compare(a.UUID, b.UUID))
+	})
+	return all, nil
+}
+
+// gpuFacts returns what is known of the GPUs, by node and UUID. A node's
+// meta.yaml that is not there says nothing.
+func (tl *Timeline) gpuFacts() (map[string]map[string]GPUFacts, error) {
+	facts := make(map[string]map[string]GPUFacts)
+	for _, n := range tl.Meta.Nodes {
+		meta, err := rundir.ReadNodeMeta(tl.Dir, n.Dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		b, err := yaml.Marshal(meta.GPUs)
+		if err != nil {
+			return nil, fmt.Errorf("reading the GPUs of %s: %w", tl.Dir.MetaFile(n.Dir), err)
+		}
+		var gpus []struct {
+			UUID     string `yaml:"uuid"`
+			GPUFacts `yaml:",inline"`
+		}
+		if err := yaml.Unmarshal(b, &gpus); err != nil {
+			return nil, fmt.Errorf("reading the GPUs of %s: %w", tl.Dir.MetaFile(n.Dir), err)
+		}
+		if facts[n.Node] == nil {
+			facts[n.Node] = make(map[string]GPUFacts)
+		}
+		for _, g := range gpus {
+			facts[n.Node][g.UUID] = g.GPUFacts
+		}
+	}
+	return facts, nil
+}
