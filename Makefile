@@ -41,6 +41,10 @@ test: ## unit tests, race detector on; no root, under three minutes
 readers: build ## open a timeline with DuckDB, pandas, PyArrow and Polars
 	scripts/readers/run
 
+.PHONY: html-check
+html-check: build ## open the report's pages in headless Chromium and use them; PICTURES=DIR leaves pictures of them
+	scripts/html/run $(PICTURES)
+
 .PHONY: e2e
 e2e: build ## end-to-end tests on a real four-node Slurm on this machine; needs root
 	scripts/slurm/cluster install
@@ -82,6 +86,17 @@ bench-queries: build ## compare queries on a timeline with those on DuckDB's own
 	scripts/readers/venv
 	$(GO) build -o bin/mergebench ./merge/mergebench
 	.venv/bin/python -B scripts/bench/queries.py
+
+.PHONY: proof
+proof: ## plant each cause 100 times by 2, 5, 10, 20 and 50 % and print how often the analysis names it first; RUNS, SIZES scale it
+	$(GO) run ./analysis/proof -runs $(or $(RUNS),100) -clean $(or $(CLEAN),100) -sizes $(or $(SIZES),0.02,0.05,0.1,0.2,0.5) -failures bin/proof-failures.txt
+
+BENCH_RUN ?= bin/analysis-bench
+.PHONY: bench-analysis
+bench-analysis: build ## time the analysis of 128 nodes x 8 GPUs x 1 h; NODES, DURATION scale it, the run stays in BENCH_RUN
+	$(GO) build -o bin/analysisbench ./analysis/analysisbench
+	test -d $(BENCH_RUN)/timeline || { bin/analysisbench -o $(BENCH_RUN) -nodes $(or $(NODES),128) -duration $(or $(DURATION),1h) && $(BIN)/gswarm merge $(BENCH_RUN); }
+	bin/analysisbench -analyse $(BENCH_RUN)
 
 .PHONY: cover
 cover: ## test coverage by package

@@ -1,38 +1,73 @@
 package analysis
 
-import "math"
+import (
+	"cmp"
+	"math"
+	"slices"
+)
 
-// answer fills in what the run's course shows: phases, steps, bottleneck.
+// answer fills in what the run's course shows: phases, steps, who was late, why,
+// and what bounded the work.
 func (m *model) answer(r *Result) {
+	m.marks = m.markedSteps()
+	stages := make([]*stage, 0)
 	for i, span := range m.findPhases() {
-		r.Phases = append(r.Phases, m.phase(i, span))
+		stages = append(stages, m.stage(i, span))
 	}
+	for _, st := range stages {
+		r.Findings = append(r.Findings, m.lateFindings(st)...)
+		r.Findings = append(r.Findings, m.jobFindings(st)...)
+		r.Findings = append(r.Findings, m.slowLinks(st)...)
+		for i, s := range st.suspects {
+			late := s.straggler()
+			late.Cause = st.causes[i]
+			r.Stragglers = append(r.Stragglers, late)
+		}
+		r.Phases = append(r.Phases, st.Phase)
+	}
+	r.Findings = append(r.Findings, m.aloneFindings(stages)...)
+	r.Findings = append(r.Findings, m.stallFindings(stages)...)
+	r.Findings = append(r.Findings, m.pressedFindings(m.findPressed())...)
+	r.Findings = mergeFindings(append(r.Findings, m.runFindings(stages)...))
+	slices.SortStableFunc(r.Stragglers, func(a, b Straggler) int {
+		return cmp.Compare(b.Excess*b.Seconds(), a.Excess*a.Seconds())
+	})
 	r.Overall = overall(r.Phases)
-	r.Steps = m.steps(r.Phases)
+	r.Steps = m.steps(stages)
+	r.Remaining = m.remaining(stages)
 }
 
-func (m *model) phase(i int, span Span) Phase {
-	p := Phase{Index: i, Span: span, Metrics: map[string]float64{}}
-	all := m.spanShares(span)
+// stage finds out what a phase was.
+func (m *model) stage(i int, span Span) *stage {
+	st := &stage{Phase: Phase{Index: i, Span: span, Metrics: map[string]float64{}}}
+	st.all = m.spanShares(span)
 	worked := 0.0
-	for _, s := range all {
+	for _, s := range st.all {
+		if !s.known {
+			continue
+		}
 		busy := 1 - s.idle
-		if s.known {
-			worked = max(worked, busy)
-			if busy > someWork {
-				p.GPUs++
-			}
+		worked = max(worked, busy)
+		if busy > someWork {
+			st.GPUs++
 		}
 	}
-	p.Bottleneck = m.bottleneck(span, all, make([]float64, len(all)))
-	t := m.findPeriod(span, worked)
-	p.StepNote = t.note
-	if t.ns > 0 {
-		p.StepNS = ptr(int64(t.ns))
-		p.Steps = int(math.Round(float64(span.EndNS-span.BeginNS) / t.ns))
+	st.period = m.findPeriod(span, worked)
+	st.StepNote = st.period.note
+	if st.period.ns > 0 {
+		st.StepNS = ptr(int64(st.period.ns))
+		st.Steps = int(math.Round(float64(span.EndNS-span.BeginNS) / st.period.ns))
 	}
-	m.phaseMetrics(&p)
-	return p
+	if worked >= someWork {
+		byUtil, bySM := m.waits(span, st.period.ns)
+		st.suspects = m.findSuspects(i, span, st.period.ns, byUtil, bySM)
+		st.findTurns(byUtil, bySM)
+		st.suspects = append(st.suspects, m.findOneOffs(st, byUtil)...)
+	}
+	st.lost = m.lost(span, st.all, st.suspects)
+	st.Bottleneck = m.bottleneck(span, st.all, st.lost)
+	m.phaseMetrics(&st.Phase)
+	return st
 }
 
 // phaseMetrics are means over GPUs and time, by column.

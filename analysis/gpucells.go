@@ -188,6 +188,7 @@ type units struct {
 	copying float32 // seconds of windows in which only PCIe moved
 	tiny    float32 // seconds of windows of kernels too short to fill the GPU
 	maxWork float32 // the highest of a window, percent
+	smAtMax float32 // the SMs' activity in that window
 	maxLink float32 // the highest NVLink rate of a window, MiB/s
 	maxPCIe float32 // the highest PCIe rate of a window, MiB/s
 }
@@ -205,7 +206,9 @@ func (c *units) add(o *units) {
 	c.memory += o.memory
 	c.copying += o.copying
 	c.tiny += o.tiny
-	c.maxWork = max(c.maxWork, o.maxWork)
+	if o.maxWork > c.maxWork {
+		c.maxWork, c.smAtMax = o.maxWork, o.smAtMax
+	}
 	c.maxLink = max(c.maxLink, o.maxLink)
 	c.maxPCIe = max(c.maxPCIe, o.maxPCIe)
 }
@@ -346,5 +349,7 @@ func (c *units) window(v [len(activityMetrics)]float64, seconds float64) {
 	if dram-dramOfLink*nvlink > tensor+fp {
 		c.memory += float32(w * seconds)
 	}
-	c.maxWork = max(c.maxWork, float32(w))
+	if w := float32(w); w > c.maxWork {
+		c.maxWork, c.smAtMax = w, float32(sm)
+	}
 }

@@ -29,6 +29,8 @@ type model struct {
 	workers []*device
 	// linkPeak and pciePeak are rates in MiB/s that are taken as full.
 	linkPeak, pciePeak float64
+	// marks are when the job marked its steps, nil where it did not.
+	marks []int64
 }
 
 // Peaks of links are the highest rate that a window shows, and no less than

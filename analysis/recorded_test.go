@@ -92,3 +92,92 @@ func TestRecordedPeriods(t *testing.T) {
 		}
 	}
 }
+
+func TestRecordedBottlenecks(t *testing.T) {
+	r, truth := recorded()
+	for name, want := range recordedBottlenecks {
+		if p := found(t, r, truth, name); p.Bottleneck.Name != want {
+			t.Errorf("%s: bound by %q, in truth by %q: %v", name, p.Bottleneck.Name, want, p.Bottleneck.Shares)
+		}
+	}
+}
+
+// The straggler of the recorded job, and by how much it was late.
+func TestRecordedStraggler(t *testing.T) {
+	r, truth := recorded()
+	if len(r.Stragglers) != 2 {
+		t.Fatalf("%d stragglers, in truth rank 3, and rank 0 that writes the checkpoint: %+v", len(r.Stragglers), r.Stragglers)
+	}
+	s := r.Stragglers[0]
+	phase := found(t, r, truth, "train_slow_rank3")
+	if s.Rank == nil || *s.Rank != 3 || *s.GPU != 3 || s.Phase != phase.Index || !s.Chronic || s.Cause != analysis.Imbalance {
+		t.Errorf("the straggler is %+v", s)
+	}
+	// In truth the others computed for so much shorter.
+	var others, own []float64
+	for rank := range truth.Steps {
+		for _, step := range truth.In(rank, "train_slow_rank3") {
+			if d := float64(step.Computed - step.Begin); rank == 3 {
+				own = append(own, d)
+			} else {
+				others = append(others, d)
+			}
+		}
+	}
+	want := mean(own) - mean(others)
+	if off := math.Abs(float64(s.ExcessNS) - want); off > float64(s.BoundNS) {
+		t.Errorf("it was waited for %d ms in each step, in truth %.0f ms: that is not within %d ms", s.ExcessNS/1e6, want/1e6, s.BoundNS/1e6)
+	}
+	if s := r.Stragglers[1]; *s.Rank != 0 || s.Cause != analysis.SerialRank || s.Phase != found(t, r, truth, "ckpt").Index {
+		t.Errorf("who writes the checkpoint is %+v", s)
+	}
+}
+
+func mean(v []float64) float64 {
+	s := 0.0
+	for _, x := range v {
+		s += x
+	}
+	return s / float64(len(v))
+}
+
+// What is found of the recorded job: each cause once, and no other.
+func TestRecordedFindings(t *testing.T) {
+	r, truth := recorded()
+	want := map[analysis.Cause]struct {
+		severity analysis.Severity
+		phase    string
+	}{
+		analysis.Imbalance:     {analysis.Problem, "train_slow_rank3"},
+		analysis.InputStall:    {analysis.Problem, "train_input_stall"},
+		analysis.LaunchBound:   {analysis.Warning, "launch"},
+		analysis.TransferBound: {analysis.Warning, "h2d"},
+		analysis.SerialRank:    {analysis.Warning, "ckpt"},
+		analysis.PowerCap:      {analysis.Info, "power"},
+		analysis.CommBound:     {analysis.Info, "comm"},
+		analysis.MemoryBound:   {analysis.Info, "hbm"},
+	}
+	for _, f := range r.Findings {
+		w, ok := want[f.Cause]
+		if !ok || f.Severity != w.severity {
+			t.Errorf("found %s (%s): %s", f.Cause, f.Severity, f.Title)
+			continue
+		}
+		delete(want, f.Cause)
+		p := truth.Phase(w.phase)
+		if min(f.EndNS, p.EndNS)-max(f.BeginNS, p.BeginNS) < (p.EndNS-p.BeginNS)*3/4 {
+			t.Errorf("%s is not said of the phase %s", f.Cause, w.phase)
+		}
+		if len(f.Evidence) == 0 || f.Remedy == "" || f.Cause != analysis.PowerCap && (f.Effect == nil || *f.Effect <= 0) {
+			t.Errorf("%s lacks evidence, remedy or effect: %+v", f.Cause, f)
+		}
+		for _, e := range f.Evidence {
+			if e.Rows == 0 || e.Says == "" || len(e.Columns) == 0 {
+				t.Errorf("%s: evidence without rows: %+v", f.Cause, e)
+			}
+		}
+	}
+	for cause := range want {
+		t.Errorf("%s was not found", cause)
+	}
+}

@@ -25,7 +25,8 @@ type Result struct {
 	Steps   Steps      `json:"steps"`
 	// Stragglers are in order of what they cost, the dearest first.
 	Stragglers []Straggler `json:"stragglers"`
-	// Findings are in order of their effect, the largest first.
+	// Findings are in order of their severity, and of their effect, the largest
+	// first.
 	Findings  []Finding  `json:"findings"`
 	Remaining *Remaining `json:"remaining"`
 	Data      Data       `json:"data"`

@@ -97,3 +97,14 @@ func classOf(cv float64) Class {
 func clamp(v, lo, hi float64) float64 { return min(max(v, lo), hi) }
 
 func ptr[T any](v T) *T { return &v }
+
+// mad is the median distance from the median, scaled to be a standard deviation
+// where values are normal.
+func mad(values []float64) float64 {
+	m := median(values)
+	d := make([]float64, len(values))
+	for i, v := range values {
+		d[i] = math.Abs(v - m)
+	}
+	return 1.4826 * median(d)
+}

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/gswarm/gswarm/export"
-	"github.com/gswarm/gswarm/merge"
 	"github.com/gswarm/gswarm/rundir"
 	"github.com/gswarm/gswarm/shard"
 	"github.com/gswarm/gswarm/table"
@@ -66,13 +65,7 @@ func TestRecordedSealedAndNot(t *testing.T) {
 
 func TestTimeline(t *testing.T) {
 	d := run(t)
-	if _, err := export.Timeline(d); err == nil {
-		t.Error("there is no timeline yet")
-	}
-	_, err := merge.Run(context.Background(), string(d), merge.Options{})
-	must(t, err)
-	src, err := export.Timeline(d)
-	must(t, err)
+	src := merged(t, d)
 	rows, err := src.ArrowFiles(context.Background(), t.TempDir())
 	must(t, err)
 	// The agent was killed, which the timeline knows.

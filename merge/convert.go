@@ -17,9 +17,11 @@ type converter struct {
 	gpu int
 }
 
-func newConverter(n *node, src, dst *table.Table) *converter {
+// newConverter returns a converter of rows of src that puts its rows into out.
+func newConverter(n *node, src *table.Table, out *table.Batch) *converter {
+	dst := out.Table
 	c := &converter{
-		node: n, src: src, dst: dst, stamps: stamperOf(n, src), out: table.NewBatch(dst, 0),
+		node: n, src: src, dst: dst, stamps: stamperOf(n, src), out: out,
 		ownSrc: table.ColBegin, ownDst: table.TLBegin, gpu: dst.Index(gpuColumn),
 	}
 	if src.Shape == table.Windowed {

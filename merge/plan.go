@@ -203,7 +203,7 @@ func (m *merger) planID() string {
 
 // layoutVersion changes with anything that makes the same shards give other
 // bytes, so that tasks of different programs never finish each other's work.
-const layoutVersion = 2
+const layoutVersion = 3
 
 // share returns which parts are a task's: the largest first, each to the task
 // that has least so far.

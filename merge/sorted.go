@@ -18,6 +18,9 @@ import (
 const (
 	sortedRows = 64 << 10 // rows of a row group
 	cursorRows = 128
+	// sortedWorkers encode at a time, each a row group of its own. One
+	// goroutine merges, for about as long as one encodes.
+	sortedWorkers = 3
 )
 
 // sortedParts divides a table into files by time, at the ends of tiles. A piece
@@ -138,7 +141,7 @@ type sorter struct {
 	from    []*table.Batch
 	rows    []int32
 	written map[*node]int64
-	out     chan *table.Batch
+	line    *line
 	spare   chan *table.Batch
 }
 
@@ -147,53 +150,27 @@ func (m *merger) sorted(ctx context.Context, p *part, w *shard.ParquetWriter) (m
 	s := &sorter{
 		m: m, part: p, src: p.table, dst: table.Timeline(p.table), scratch: w.Path() + ".scratch-",
 		written: make(map[*node]int64),
-		out:     make(chan *table.Batch, 1), spare: make(chan *table.Batch, 3),
 	}
 	if len(p.groups) == 0 {
 		return s.written, nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	failed := make(chan error, 1)
-	go func() { failed <- s.encode(w, cancel) }()
-	err := s.merge(ctx)
-	close(s.out)
+	n := min(workers(), sortedWorkers)
+	s.spare = make(chan *table.Batch, n+1)
+	var err error
+	if s.line, err = newLine(ctx, w, n); err != nil {
+		return nil, err
+	}
+	merr := s.merge()
 	for _, c := range s.active {
 		c.stream.Close()
 	}
-	if werr := <-failed; werr != nil {
-		err = werr
+	if err := s.line.close(); err != nil {
+		return nil, err
 	}
-	cancel()
-	return s.written, err
+	return s.written, merr
 }
 
-// encode makes row groups beside the merge.
-func (s *sorter) encode(w *shard.ParquetWriter, stop func()) error {
-	enc, err := shard.NewEncoder()
-	if err != nil {
-		stop()
-		return err
-	}
-	defer enc.Release()
-	var g shard.Group
-	for b := range s.out {
-		if err == nil {
-			if err = enc.Encode(&g, b); err == nil {
-				err = w.Append(&g)
-			}
-			if err != nil {
-				stop()
-			}
-		}
-		select {
-		case s.spare <- b:
-		default:
-		}
-	}
-	return err
-}
-
-func (s *sorter) merge(ctx context.Context) error {
+func (s *sorter) merge() error {
 	pieces := s.part.groups[0]
 	next := 0
 	b, last := s.batch(), int64(math.MinInt64)
@@ -209,13 +186,13 @@ func (s *sorter) merge(ctx context.Context) error {
 				continue
 			}
 			s.gather(b)
-			return s.emit(ctx, b)
+			return s.emit(b)
 		}
 		top := s.active[0]
 		now := top.time()
 		if n := b.Rows() + len(s.rows); n >= sortedRows && (now != last || n >= shard.MaxRowGroup-cursorRows) {
 			s.gather(b)
-			if err := s.emit(ctx, b); err != nil {
+			if err := s.emit(b); err != nil {
 				return err
 			}
 			b = s.batch()
@@ -283,7 +260,7 @@ func (s *sorter) open(p *piece, rank int) error {
 			return nil
 		}
 		c.stream, c.names = stream, names
-		c.conv = newConverter(p.node, sub, table.Timeline(sub))
+		c.conv = newConverter(p.node, sub, table.NewBatch(table.Timeline(sub), cursorRows))
 	} else {
 		all := table.NewBatch(s.dst, int(p.Rows))
 		if err := p.read(s.src, s.dst, all); err != nil {
@@ -402,9 +379,9 @@ func (s *sorter) batch() *table.Batch {
 }
 
 // emit passes a row group on, rows of one time in order of node and GPU.
-func (s *sorter) emit(ctx context.Context, b *table.Batch) error {
+func (s *sorter) emit(b *table.Batch) error {
 	if b.Rows() == 0 {
-		return ctx.Err()
+		return nil
 	}
 	t, gpu := b.Ints(table.TLTimeNS), s.dst.Index(gpuColumn)
 	for from := 0; from < len(t); {
@@ -417,11 +394,9 @@ func (s *sorter) emit(ctx context.Context, b *table.Batch) error {
 		}
 		from = to
 	}
-	s.m.progress(s.part.table, int64(b.Rows()))
-	select {
-	case s.out <- b:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return s.line.put(func(wk *worker, j *job) error {
+		err := wk.enc.Encode(&j.group, b)
+		s.spare <- b
+		return err
+	}, func(j *job) { s.m.progress(s.part.table, int64(j.group.Rows())) })
 }

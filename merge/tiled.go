@@ -4,26 +4,10 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"sync"
 
 	"github.com/gswarm/gswarm/shard"
 	"github.com/gswarm/gswarm/table"
 )
-
-// worker makes row groups. It is used by one goroutine at a time.
-type worker struct {
-	enc   *shard.Encoder
-	raw   shard.RawGroup
-	times *table.Batch // the columns of a row group that are corrected
-}
-
-// job is a row group under way.
-type job struct {
-	group  shard.Group
-	counts []int64 // rows by piece
-	err    error
-	done   chan struct{}
-}
 
 // workers is how many row groups are made at a time.
 func workers() int { return min(runtime.GOMAXPROCS(0), 8) }
@@ -31,79 +15,23 @@ func workers() int { return min(runtime.GOMAXPROCS(0), 8) }
 // tiled makes the part's row groups, several at a time, and appends them to w
 // in their order. It returns the rows of each node.
 func (m *merger) tiled(ctx context.Context, p *part, w *shard.ParquetWriter) (map[*node]int64, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	n := workers()
-	free := make(chan *worker, n)
-	for range n {
-		enc, err := shard.NewEncoder()
-		if err != nil {
-			cancel()
-			return nil, err
-		}
-		defer enc.Release()
-		free <- &worker{enc: enc}
+	l, err := newLine(ctx, w, workers())
+	if err != nil {
+		return nil, err
 	}
-	spare := sync.Pool{New: func() any { return &job{} }}
-	queue := make(chan *job, n)
-	var busy sync.WaitGroup
-	busy.Add(1)
-	go func() {
-		defer busy.Done()
-		defer close(queue)
-		for _, g := range p.groups {
-			var wk *worker
-			select {
-			case wk = <-free:
-			case <-ctx.Done():
-				return
-			}
-			j := spare.Get().(*job)
-			j.done, j.err = make(chan struct{}), nil
-			busy.Add(1)
-			go func() {
-				defer busy.Done()
-				j.err = m.makeGroup(wk, p.table, g, j)
-				free <- wk
-				close(j.done)
-			}()
-			select {
-			case queue <- j:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	defer busy.Wait()
-	defer cancel()
 	written := make(map[*node]int64)
-	for i := 0; ; i++ {
-		var j *job
-		select {
-		case j = <-queue:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		if j == nil {
-			if err := ctx.Err(); err != nil {
-				return nil, err
+	for _, g := range p.groups {
+		err := l.put(func(wk *worker, j *job) error { return m.makeGroup(wk, p.table, g, j) }, func(j *job) {
+			for k, rows := range j.counts {
+				written[g[k].node] += rows
 			}
-			return written, nil
+			m.progress(p.table, g.rows())
+		})
+		if err != nil {
+			break // the line says why
 		}
-		<-j.done
-		if j.err != nil {
-			return nil, j.err
-		}
-		if j.group.Rows() > 0 {
-			if err := w.Append(&j.group); err != nil {
-				return nil, err
-			}
-		}
-		for k, rows := range j.counts {
-			written[p.groups[i][k].node] += rows
-		}
-		m.progress(p.table, p.groups[i].rows())
-		spare.Put(j)
 	}
+	return written, l.close()
 }
 
 // makeGroup makes one row group of the pieces. One that has lost all its rows
@@ -141,7 +69,7 @@ func (m *merger) makeGroup(wk *worker, src *table.Table, g group, j *job) error 
 
 // read appends the piece's rows to b, corrected.
 func (p *piece) read(src, dst *table.Table, b *table.Batch) error {
-	conv := newConverter(p.node, src, dst)
+	conv := newConverter(p.node, src, table.NewBatch(dst, 0))
 	if p.memory != nil {
 		b.AppendBatch(conv.convert(p.memory))
 		return nil
@@ -158,12 +86,12 @@ func (p *piece) read(src, dst *table.Table, b *table.Batch) error {
 func (wk *worker) splice(p *piece, src, dst *table.Table, j *job) (done bool, err error) {
 	sub, names := corrected(p.node, src)
 	if wk.times == nil || wk.times.Table.Name != sub.Name || len(wk.times.Table.Columns) != len(sub.Columns) {
-		wk.times = table.NewBatch(sub, int(p.Rows))
+		wk.times, wk.own = table.NewBatch(sub, int(p.Rows)), table.NewBatch(table.Timeline(sub), int(p.Rows))
 	}
 	if err := wk.raw.Columns(wk.times); err != nil {
 		return false, nil //nolint:nilerr // see above
 	}
-	conv := newConverter(p.node, sub, table.Timeline(sub))
+	conv := newConverter(p.node, sub, wk.own)
 	own := conv.convert(wk.times)
 	if !own.SortedBy(table.TLTimeNS) {
 		return false, nil

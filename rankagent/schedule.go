@@ -94,6 +94,11 @@ func (r *runner) run(ctx context.Context) {
 		if r.pause.wait(ctx) {
 			last = -1 // ticks that were held up are not missed
 		}
+		if p, ok := r.src.(Paced); ok {
+			if pace := p.Pace(); pace > 0 && pace != r.interval {
+				r.interval, last = pace, -1 // its ticks are counted anew
+			}
+		}
 		wait, tick := r.base.next(r.interval, r.phase)
 		if tick == last { // woken a little early
 			wait += r.interval

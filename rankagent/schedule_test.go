@@ -49,7 +49,7 @@ func (f *fakeSource) Read(out Out) error {
 }
 
 // run reads src for d and returns what it did.
-func run(t *testing.T, src *fakeSource, offset int64, d time.Duration) (stats, *collector) {
+func run(t *testing.T, src Source, offset int64, d time.Duration) (stats, *collector) {
 	t.Helper()
 	k := bubbleClock{begin: time.Now(), origin: 12_345_678}
 	c := newCollector(k)
@@ -83,6 +83,40 @@ func TestTicksFallOnReferenceInstants(t *testing.T) {
 		}
 		if s.late != 0 || s.due != s.done || !src.closed {
 			t.Errorf("stats %+v, closed %v", s, src.closed)
+		}
+	})
+}
+
+// pacedSource ticks twice as slowly from its tenth reading to its fifteenth.
+type pacedSource struct{ fakeSource }
+
+func (s *pacedSource) Pace() time.Duration {
+	if n := len(s.at); n >= 10 && n < 15 {
+		return 200 * time.Millisecond
+	}
+	return 100 * time.Millisecond
+}
+
+// TestPace checks that a source that changes its pace ticks on the grid of each,
+// and that no tick between is taken for a missed one.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &pacedSource{}
+		s, _ := run(t, src, 98_765_432_109, 3*time.Second)
+		if len(src.at) < 22 || s.due != s.done || s.late != 0 {
+			t.Errorf("%d readings, stats %+v", len(src.at), s)
+		}
+		slow := 0
+		for i := 2; i < len(src.at); i++ {
+			rest := (int64(src.at[i]) + 98_765_432_109) % int64(100*time.Millisecond)
+			if gap := time.Duration(src.at[i] - src.at[i-1]); rest != 0 || gap != 100*time.Millisecond && gap != 200*time.Millisecond {
+				t.Errorf("reading %d: %v after the one before, %d ns off the grid", i, gap, rest)
+			} else if gap == 200*time.Millisecond {
+				slow++
+			}
+		}
+		if slow < 4 || slow > 6 {
+			t.Errorf("%d readings at half the pace", slow)
 		}
 	})
 }

@@ -38,6 +38,13 @@ type Phased interface {
 	Phase() time.Duration
 }
 
+// Paced is a Source whose ticks may come to lie farther apart than Interval, and
+// back. A tick still falls where it does on all nodes of the same pace.
+type Paced interface {
+	// Pace is at least Interval. It is asked before each tick.
+	Pace() time.Duration
+}
+
 // Finisher is a Source that takes a last reading when the job is over, such as
 // counters whose total matters.
 type Finisher interface {

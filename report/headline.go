@@ -39,8 +39,16 @@ func headline(r *analysis.Result) answer {
 	default:
 		a.text = "No problem found: " + evenSentence(r)
 	}
-	if n := others(r); n > 0 {
-		a.more = plural(n, "more problem") + " below."
+	if also := others(r); len(also) > 0 {
+		f := also[0]
+		a.more = "Also: " + clean(f.Title)
+		if f.Effect != nil {
+			a.more += " (" + percent(*f.Effect) + " of GPU time)"
+		}
+		if n := len(also) - 1; n > 0 {
+			a.more += fmt.Sprintf(", and %s", plural(n, "more problem"))
+		}
+		a.more += "."
 	}
 	if len(r.Data.Missing) > 0 {
 		a.more = strings.TrimSpace(a.more + " The data lack something: see the end.")
@@ -48,9 +56,9 @@ func headline(r *analysis.Result) answer {
 	return a
 }
 
-// others counts the problems that the headline does not name.
-func others(r *analysis.Result) int {
-	n := 0
+// others are the problems that the headline does not name.
+func others(r *analysis.Result) []analysis.Finding {
+	var also []analysis.Finding
 	named := analysis.Cause("")
 	if len(r.Stragglers) > 0 {
 		named = r.Stragglers[0].Cause
@@ -64,16 +72,19 @@ func others(r *analysis.Result) int {
 			continue
 		}
 		if f.Severity == analysis.Problem {
-			n++
+			also = append(also, f)
 		}
 	}
-	return n
+	return also
 }
 
 // stragglerSentence names the dearest straggler. The step of a rank that the
 // others wait for is 1/(1-excess) times as long as theirs.
 func stragglerSentence(r *analysis.Result) string {
 	g := r.Stragglers[0]
+	if g.ExcessNS == 0 { // it worked alone
+		return placeText(g.Place) + " worked alone for " + duration(g.Seconds()) + " while the others waited"
+	}
 	text := placeText(g.Place) + " was slower than the others"
 	if g.Excess > 0 && g.Excess < 1 {
 		text = fmt.Sprintf("%s was %.1f× slower than the others", placeText(g.Place), 1/(1-g.Excess))

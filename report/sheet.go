@@ -50,13 +50,34 @@ func (s *sheet) heading(text string) {
 	s.say(title, "", "  ", text, 2)
 }
 
-// wrap breaks text at spaces; a word that is wider than the page is cut.
+// units stay on the line of their number.
+var units = map[string]bool{"%": true, "s": true, "ms": true, "µs": true, "min": true, "h": true, "W": true, "GB": true, "MB": true, "°C": true, "MHz": true, "kJ": true}
+
+// words splits text at spaces, but not between a number and its unit.
+func words(text string) []string {
+	var all []string
+	for word := range strings.SplitSeq(text, " ") {
+		if word == "" {
+			continue
+		}
+		if n := len(all); n > 0 && units[strings.TrimRight(word, ".,;:)")] {
+			if last := all[n-1][len(all[n-1])-1]; last >= '0' && last <= '9' {
+				all[n-1] += " " + word
+				continue
+			}
+		}
+		all = append(all, word)
+	}
+	return all
+}
+
+// wrap breaks text between words; a word that is wider than the page is cut.
 func wrap(text string, width int, hang string) []string {
 	lead := text[:len(text)-len(strings.TrimLeft(text, " "))]
 	var lines []string
 	now := lead
 	empty := true
-	for word := range strings.FieldsSeq(text) {
+	for _, word := range words(text) {
 		space := " "
 		if empty {
 			space = ""

@@ -35,8 +35,8 @@ func (d *detail) shrink() bool {
 		to, step int
 	}{
 		{&d.evidence, 1, 1}, {&d.missing, 3, 1}, {&d.phases, 8, 1}, {&d.stragglers, 3, 1}, {&d.findings, 3, 1}, {&d.phases, 6, 1},
-		{&d.stragglers, 2, 1}, {&d.missing, 2, 1}, {&d.steps, 2, 1}, {&d.findings, 2, 1}, {&d.evidence, 0, 1}, {&d.phases, 4, 1}, {&d.gpus, 6, 2},
-		{&d.stragglers, 1, 1}, {&d.missing, 1, 1}, {&d.places, 1, 1}, {&d.gpus, 4, 2}, {&d.steps, 1, 1}, {&d.findings, 1, 1}, {&d.phases, 2, 1}, {&d.gpus, 2, 2},
+		{&d.stragglers, 2, 1}, {&d.missing, 2, 1}, {&d.steps, 2, 1}, {&d.findings, 2, 1}, {&d.evidence, 0, 1}, {&d.phases, 4, 1},
+		{&d.stragglers, 1, 1}, {&d.missing, 1, 1}, {&d.places, 1, 1}, {&d.phases, 3, 1}, {&d.gpus, 4, 2}, {&d.steps, 1, 1}, {&d.findings, 1, 1}, {&d.phases, 2, 1}, {&d.gpus, 2, 2},
 	} {
 		if *rung.of > rung.to {
 			*rung.of -= rung.step
@@ -138,23 +138,37 @@ func textStragglers(s *sheet, r *analysis.Result, d detail) {
 			return
 		}
 		what := fmt.Sprintf("%s at %s for %s: ", placeText(g.Place), since(r.Job.BeginNS, g.BeginNS), duration(g.Seconds()))
-		how := "in every step"
-		if !g.Chronic {
-			how = "in " + plural(g.Steps, "step")
-		}
-		why := "no cause found"
-		if g.Cause != "" {
-			why = causeClause(g.Cause)
-		}
-		what += fmt.Sprintf("the others waited %s ± %s %s, %s of the step; %s", nanos(g.ExcessNS), nanos(g.BoundNS), how, percent(g.Excess), why)
+		how, why := waited(g)
+		what += how + "; " + why
 		s.say(plain, "  ", "    ", what, 3)
 	}
 }
 
-func textSteps(s *sheet, r *analysis.Result) {
+// waited says how long the others waited for a straggler and why. One that
+// worked alone made no steps.
+func waited(g analysis.Straggler) (how, why string) {
+	switch {
+	case g.ExcessNS == 0:
+		how = "the others waited throughout"
+	case g.Chronic:
+		how = fmt.Sprintf("the others waited %s ± %s in every step, %s of it", nanos(g.ExcessNS), nanos(g.BoundNS), percent(g.Excess))
+	default:
+		how = fmt.Sprintf("the others waited %s ± %s in %s, %s of each", nanos(g.ExcessNS), nanos(g.BoundNS), plural(g.Steps, "step"), percent(g.Excess))
+	}
+	if g.Cause == "" {
+		return how, "no cause found"
+	}
+	return how, causeClause(g.Cause)
+}
+
+// stepsText says how long the steps took, or why that is not known.
+func stepsText(r *analysis.Result) string {
 	st := r.Steps
 	if st.Count == 0 || st.MedianNS == nil {
-		return
+		if st.Note != "" && r.Job.GPUs > 0 {
+			return "Steps: " + clean(st.Note)
+		}
+		return ""
 	}
 	text := fmt.Sprintf("Steps: %s, median %s", count(int64(st.Count)), nanos(*st.MedianNS))
 	if st.P95NS != nil {
@@ -166,7 +180,7 @@ func textSteps(s *sheet, r *analysis.Result) {
 	case "activity":
 		text += " (seen in GPU activity)"
 	}
-	s.say(plain, "  ", "    ", text, 2)
+	return text
 }
 
 func textPhases(s *sheet, r *analysis.Result, d detail) {
@@ -174,7 +188,7 @@ func textPhases(s *sheet, r *analysis.Result, d detail) {
 		return
 	}
 	name := bottleneckWord(r.Overall)
-	if shares := sharesText(r.Overall.Shares, 4); shares != "" {
+	if shares := sharesText(r.Overall.Shares, 3); shares != "" {
 		name += " (GPU time: " + shares + ")"
 	}
 	s.heading("Bottleneck: " + name)
@@ -207,7 +221,9 @@ func textPhases(s *sheet, r *analysis.Result, d detail) {
 	if rest > 0 {
 		s.say(faint, "  ", "  ", fmt.Sprintf("and %s, %s together", plural(rest, "shorter phase"), duration(restSeconds)), 1)
 	}
-	textSteps(s, r)
+	if steps := stepsText(r); steps != "" {
+		s.say(plain, "  ", "    ", steps, 2)
+	}
 }
 
 func phaseValue(p analysis.Phase, column string) string {
@@ -270,6 +286,15 @@ func textFindings(s *sheet, r *analysis.Result, d detail, remedy string) {
 
 // findingLine is a finding in a line: what, how bad, how sure.
 func findingLine(f analysis.Finding) string {
+	text := clean(f.Title)
+	if how := costs(f); len(how) > 0 {
+		text += " (" + strings.Join(how, ", ") + ")"
+	}
+	return text
+}
+
+// costs says what a finding cost and how sure it is.
+func costs(f analysis.Finding) []string {
 	var how []string
 	if f.Effect != nil {
 		how = append(how, "cost "+percent(*f.Effect)+" of GPU time")
@@ -280,11 +305,7 @@ func findingLine(f analysis.Finding) string {
 	if f.Confidence > 0 {
 		how = append(how, fmt.Sprintf("confidence %.0f %%", 100*f.Confidence))
 	}
-	text := clean(f.Title)
-	if len(how) > 0 {
-		text += " (" + strings.Join(how, ", ") + ")"
-	}
-	return text
+	return how
 }
 
 func evidenceLine(r *analysis.Result, e analysis.Evidence) string {
@@ -360,23 +381,7 @@ func (s *sheet) sayAsIs(indent, text string) {
 
 // textData says how far the rest can be trusted.
 func textData(s *sheet, r *analysis.Result, d detail) {
-	var parts []string
-	if len(r.Data.Missing) == 0 {
-		parts = append(parts, "complete")
-	} else {
-		parts = append(parts, "INCOMPLETE")
-	}
-	if c := r.Data.Coverage; c != nil {
-		parts = append(parts, fmt.Sprintf("%s of the GPU readings that were due", percentExact(*c)))
-	}
-	switch n := len(r.Data.Unaligned); {
-	case n > 0:
-		parts = append(parts, fmt.Sprintf("NOT aligned: %s", cleanSome(r.Data.Unaligned, d.places)))
-	case r.Job.Nodes > 1:
-		parts = append(parts, "clocks aligned within ±"+nanos(r.Data.BoundNS))
-	case r.Data.BoundNS > 0:
-		parts = append(parts, "one node, stamps within ±"+nanos(r.Data.BoundNS))
-	}
+	parts := dataParts(r, d.places)
 	s.gap()
 	st := plain
 	if len(r.Data.Missing) > 0 || len(r.Data.Unaligned) > 0 {
@@ -396,6 +401,28 @@ func textData(s *sheet, r *analysis.Result, d detail) {
 		}
 		s.say(faint, "  ", "    ", clean(n), 2)
 	}
+}
+
+// dataParts says how complete the data are and how well aligned.
+func dataParts(r *analysis.Result, most int) []string {
+	var parts []string
+	if len(r.Data.Missing) == 0 {
+		parts = append(parts, "complete")
+	} else {
+		parts = append(parts, "INCOMPLETE")
+	}
+	if c := r.Data.Coverage; c != nil {
+		parts = append(parts, fmt.Sprintf("%s of the GPU readings that were due", percentExact(*c)))
+	}
+	switch n := len(r.Data.Unaligned); {
+	case n > 0:
+		parts = append(parts, fmt.Sprintf("NOT aligned: %s", cleanSome(r.Data.Unaligned, most)))
+	case r.Job.Nodes > 1:
+		parts = append(parts, "clocks aligned within ±"+nanos(r.Data.BoundNS))
+	case r.Data.BoundNS > 0:
+		parts = append(parts, "one node, stamps within ±"+nanos(r.Data.BoundNS))
+	}
+	return parts
 }
 
 // percentExact does not round 99.96 % up to the whole.

@@ -61,10 +61,12 @@ func textGPUs(s *sheet, r *analysis.Result, d detail) {
 	if e := r.Totals.EnergyJ; e != nil {
 		sums = append(sums, "energy "+energy(*e))
 	}
+	spent := "the time"
+	if r.Totals.GPUHours > 0 {
+		spent = hours(r.Totals.GPUHours)
+	}
 	if i := r.Totals.IdleShare; i != nil {
-		sums = append(sums, fmt.Sprintf("idle %s of %s", percent(*i), hours(r.Totals.GPUHours)))
-	} else if r.Totals.GPUHours > 0 {
-		sums = append(sums, hours(r.Totals.GPUHours))
+		sums = append(sums, fmt.Sprintf("idle %s of %s", percent(*i), spent))
 	}
 	if n := spares(r); n > 0 {
 		sums = append(sums, plural(n, "GPU")+" did nothing at all")
@@ -210,7 +212,7 @@ func textBalance(s *sheet, r *analysis.Result) {
 		case text == "":
 		case b.Metric == "mem_used_bytes":
 			s.say(plain, "    ", "      ", "Balance: "+text, 1)
-		case b.Metric == "sm_active_pct" || b.Metric == "power_now_mw" || b.Metric == "energy_j" || b.Metric == activeColumn(r):
+		case b.Metric == "power_now_mw" || b.Metric == "power_avg_mw" || b.Metric == activeColumn(r):
 			others = append(others, strings.Trim(metricOf(b.Metric).name, "“”")+" "+text)
 		}
 	}

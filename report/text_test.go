@@ -112,9 +112,9 @@ func TestHeadline(t *testing.T) {
 		r          *analysis.Result
 		text, more string
 	}{
-		{job(1), "rank 3 (n1 GPU 3) was 1.5× slower than the others for 40 s: it has more work than the others", "1 more problem below."},
+		{job(1), "rank 3 (n1 GPU 3) was 1.5× slower than the others for 40 s: it has more work than the others", "Also: All GPUs wait for input at the begin of each step (5 % of GPU time)."},
 		{once, "rank 3 (n1 GPU 3) was 1.5× slower than the others in 1 step; no cause found", ""},
-		{cause, "Rank 3 has more work than the others: 5 % of the job's GPU time", "1 more problem below."},
+		{cause, "Rank 3 has more work than the others: 5 % of the job's GPU time", "Also: All GPUs wait for input at the begin of each step (5 % of GPU time)."},
 		{info, "No problem found: 8 GPUs for 4 min 2 s, SM active 62 % on average, bound by compute", ""},
 		{hostOnly(), "No GPU was sampled: 2 nodes for 4 min 2 s, CPUs busy 11 %", ""},
 	} {

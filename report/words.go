@@ -41,6 +41,8 @@ func duration(seconds float64) string {
 	switch {
 	case math.IsNaN(seconds) || seconds < 0:
 		return "?"
+	case seconds == 0:
+		return "0 s"
 	case seconds < 0.9995e-3:
 		return fmt.Sprintf("%.3g µs", seconds*1e6)
 	case seconds < 0.0995:
@@ -276,7 +278,7 @@ type metric struct {
 var metrics = []metric{
 	{"sm_active_pct", "SM active", 1, "%"},
 	{"tensor_pct", "tensor cores", 1, "%"},
-	{"dram_pct", "device memory bandwidth", 1, "%"},
+	{"dram_pct", "memory bandwidth", 1, "%"},
 	{"util_gpu_pct", "“GPU utilisation”", 1, "%"},
 	{"mem_used_bytes", "memory used", 1e-9, "GB"},
 	{"power_now_mw", "power", 1e-3, "W"},

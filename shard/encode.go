@@ -43,13 +43,26 @@ func (g *Group) reset() {
 	*g = Group{parts: g.parts[:0], chunks: g.chunks[:0], own: g.own[:0], raw: g.raw[:0]}
 }
 
-// add takes a chunk's bytes as the next column's. What the chunk says of its
-// place counts from its own begin.
-func (g *Group) add(c chunk, b []byte) {
-	g.parts = append(g.parts, b)
-	g.sum = crc32.Update(g.sum, castagnoli, b)
-	g.size += int64(len(b))
+// add takes a chunk's bytes, whose CRC32C is sum, as the next column's. What the
+// chunk says of its place counts from its own begin.
+func (g *Group) add(c chunk, b []byte, sum uint32) {
 	g.chunks = append(g.chunks, c)
+	g.sum = combine(g.sum, sum, int64(len(b)))
+	g.size += int64(len(b))
+	if n := len(g.parts); n > 0 && len(b) > 0 {
+		// Bytes that lie together are written together.
+		if end := len(g.parts[n-1]); end < cap(g.parts[n-1]) && &g.parts[n-1][:end+1][end] == &b[0] {
+			g.parts[n-1] = g.parts[n-1][:end+len(b)]
+			return
+		}
+	}
+	g.parts = append(g.parts, b)
+}
+
+// addOwn takes a chunk that was encoded.
+func (g *Group) addOwn(c chunk, from, to int) {
+	b := g.own[from:to]
+	g.add(c, b, crc32.Checksum(b, castagnoli))
 }
 
 // Encoder turns batches into row groups. It is used by one goroutine at a
@@ -67,24 +80,43 @@ type Encoder struct {
 	picked  []int32
 	nulls   []bool
 	try     Group
+	// store is how many of the chunk's next pages are stored as they are.
+	store int
+	plan  intPlan
+	// thorough encoders try for each column what makes it shortest.
+	thorough  bool
+	intDict   map[int64]int32
+	intValues []int64
 }
 
-var encoders = sync.Pool{}
+var encoders, thoroughEncoders sync.Pool
 
 // NewEncoder returns an encoder; Release gives it back.
-func NewEncoder() (*Encoder, error) {
-	if e, ok := encoders.Get().(*Encoder); ok {
+func NewEncoder() (*Encoder, error) { return pooledEncoder(&encoders, false) }
+
+// newThoroughEncoder returns one that takes some times as long and writes less:
+// sealing is done once and has time.
+func newThoroughEncoder() (*Encoder, error) { return pooledEncoder(&thoroughEncoders, true) }
+
+func pooledEncoder(pool *sync.Pool, thorough bool) (*Encoder, error) {
+	if e, ok := pool.Get().(*Encoder); ok {
 		return e, nil
 	}
-	z, err := newZstdEncoder()
+	z, err := newZstdEncoder(thorough)
 	if err != nil {
 		return nil, err
 	}
-	return &Encoder{zstd: z, dict: make(map[string]int32)}, nil
+	return &Encoder{zstd: z, dict: make(map[string]int32), thorough: thorough}, nil
 }
 
 // Release ends the use of the encoder.
-func (e *Encoder) Release() { encoders.Put(e) }
+func (e *Encoder) Release() {
+	if e.thorough {
+		thoroughEncoders.Put(e)
+		return
+	}
+	encoders.Put(e)
+}
 
 // Encode makes a row group of all rows of b in g, whose memory is used again.
 func (e *Encoder) Encode(g *Group, b *table.Batch) error {
@@ -102,7 +134,7 @@ func (e *Encoder) Encode(g *Group, b *table.Batch) error {
 	}
 	at := 0
 	for i, c := range chunks {
-		g.add(c, g.own[at:ends[i]])
+		g.addOwn(c, at, ends[i])
 		at = ends[i]
 	}
 	return nil
@@ -123,6 +155,7 @@ func (e *Encoder) Splice(g *Group, t *table.Table, src *RawGroup, own *table.Bat
 		chunk
 		from, to int
 		copied   bool
+		sum      uint32
 	}
 	places := make([]place, len(t.Columns))
 	for i, col := range t.Columns {
@@ -130,9 +163,10 @@ func (e *Encoder) Splice(g *Group, t *table.Table, src *RawGroup, own *table.Bat
 		var d columnData
 		if slices.Contains(names, col.Name) {
 			d = dataOf(own, own.Table.Index(col.Name))
-		} else if c, ok := src.chunk(col); ok {
-			p.chunk, p.copied = c, true
-			p.from, p.to = int(c.begin-src.begin), int(c.begin-src.begin+c.size)
+		} else if at, ok := src.schema.index[col.Name]; ok {
+			p.chunk, p.sum, p.copied = src.chunks[at], src.sums[at], true
+			p.from = int(p.begin - src.begin)
+			p.to = p.from + int(p.size)
 			continue
 		} else {
 			d = e.nothing(g.rows)
@@ -146,9 +180,9 @@ func (e *Encoder) Splice(g *Group, t *table.Table, src *RawGroup, own *table.Bat
 	}
 	for _, p := range places {
 		if p.copied {
-			g.add(p.chunk, g.raw[p.from:p.to])
+			g.add(p.chunk, g.raw[p.from:p.to], p.sum)
 		} else {
-			g.add(p.chunk, g.own[p.from:p.to])
+			g.addOwn(p.chunk, p.from, p.to)
 		}
 	}
 	return nil
@@ -199,6 +233,7 @@ func (e *Encoder) column(g *Group, col table.Column, d columnData) (chunk, error
 	}
 	c := chunk{values: int64(len(valid))}
 	begin := len(g.own)
+	e.store = 0
 	st := newStats(col.Type)
 	enc := byte(encodingPlain)
 	var hasPlain, hasOther bool
@@ -206,10 +241,22 @@ func (e *Encoder) column(g *Group, col table.Column, d columnData) (chunk, error
 	var err error
 	switch col.Type {
 	case table.Int64, table.Int32, table.Timestamp:
-		if enc = st.integers(d.ints, valid); enc == encodingDelta && len(valid) >= 4*pageRows {
-			if enc, err = e.probe(col, d); err != nil {
-				return c, err
-			}
+		e.plan = intPlan{encoding: st.integers(d.ints, valid)}
+		switch {
+		case e.thorough && st.any:
+			e.plan, err = e.choose(col, d, e.plan)
+		case e.plan.encoding == encodingDelta && len(valid) >= 4*pageRows:
+			e.plan.encoding, err = e.probe(col, d)
+		}
+		if err != nil {
+			return c, err
+		}
+		if enc = e.plan.encoding; enc == encodingDict {
+			width = e.intWidth()
+			hasPlain = true // the dictionary's page is
+			c.raw += e.intDictPage(g, col)
+			c.page = int64(len(g.own) - begin)
+			c.dict = 1 // anything but 0: it stands at the beginning
 		}
 	case table.Float64, table.Float32:
 		st.floats(d.floats, valid)
@@ -240,25 +287,6 @@ func (e *Encoder) column(g *Group, col table.Column, d columnData) (chunk, error
 	return c, nil
 }
 
-// probe encodes one page both ways. Counters of many nodes in one order of time
-// jump from one node's level to the next one's, and their differences are
-// longer than they are.
-func (e *Encoder) probe(col table.Column, d columnData) (byte, error) {
-	from := len(d.valid) / pageRows / 2 * pageRows
-	size := [2]int{}
-	for i, enc := range []byte{encodingDelta, encodingPlain} {
-		e.try.reset()
-		if _, _, err := e.dataPage(&e.try, col, d, from, min(from+pageRows, len(d.valid)), enc, 0); err != nil {
-			return enc, err
-		}
-		size[i] = len(e.try.own)
-	}
-	if size[1] < size[0] {
-		return encodingPlain, nil
-	}
-	return encodingDelta, nil
-}
-
 // encodingList is a list of encodings as the footer has it.
 func encodingList(enc byte, hasPlain, hasOther bool) []byte {
 	list := make([]byte, 1, 4)
@@ -272,299 +300,4 @@ func encodingList(enc byte, hasPlain, hasOther bool) []byte {
 	add(encodingRLE) // of levels
 	list[0] = byte(len(list)-1)<<4 | thriftI32
 	return list
-}
-
-// dataPage appends one page; it returns its length before compression and the
-// encoding of its values.
-func (e *Encoder) dataPage(g *Group, col table.Column, d columnData, from, to int, enc byte, width int) (int64, byte, error) {
-	valid := d.valid[from:to]
-	e.page = e.page[:0]
-	if !col.Required {
-		e.levels = appendLevels(e.levels[:0], valid)
-		e.page = le.AppendUint32(e.page, uint32(len(e.levels)))
-		e.page = append(e.page, e.levels...)
-	}
-	switch col.Type {
-	case table.Int64, table.Timestamp, table.Int32:
-		e.ints = pick(e.ints[:0], d.ints[from:to], valid)
-		if col.Type == table.Int32 {
-			for _, v := range e.ints {
-				if int64(int32(v)) != v {
-					return 0, enc, fmt.Errorf("%d does not fit its 32 bits", v)
-				}
-			}
-		}
-		if len(e.ints) == 0 {
-			// Not every reader takes delta encoding of nothing.
-			enc = encodingPlain
-		}
-		switch {
-		case enc == encodingDelta:
-			e.page = appendDelta(e.page, e.ints)
-		case col.Type == table.Int32:
-			for _, v := range e.ints {
-				e.page = le.AppendUint32(e.page, uint32(v))
-			}
-		default:
-			for _, v := range e.ints {
-				e.page = le.AppendUint64(e.page, uint64(v))
-			}
-		}
-	case table.Float64:
-		e.floats = pick(e.floats[:0], d.floats[from:to], valid)
-		for _, v := range e.floats {
-			e.page = le.AppendUint64(e.page, math.Float64bits(v))
-		}
-	case table.Float32:
-		e.floats = pick(e.floats[:0], d.floats[from:to], valid)
-		for _, v := range e.floats {
-			e.page = le.AppendUint32(e.page, math.Float32bits(float32(v)))
-		}
-	case table.String:
-		if enc == encodingDict {
-			e.page = append(e.page, byte(width))
-			e.picked = pickAt(e.picked[:0], e.indices[from:to])
-			e.page = appendHybrid(e.page, e.picked, width)
-			break
-		}
-		for r, v := range d.texts[from:to] {
-			if valid[r] {
-				e.page = le.AppendUint32(e.page, uint32(len(v)))
-				e.page = append(e.page, v...)
-			}
-		}
-	}
-	raw, err := e.emit(g, pageData, len(valid), enc)
-	return raw, enc, err
-}
-
-// pickAt appends the indices of the rows that have one; null rows have -1.
-func pickAt(dst, indices []int32) []int32 {
-	for _, v := range indices {
-		if v >= 0 {
-			dst = append(dst, v)
-		}
-	}
-	return dst
-}
-
-// emit compresses e.page and appends it behind its header.
-func (e *Encoder) emit(g *Group, kind int64, values int, enc byte) (int64, error) {
-	if len(e.page) > math.MaxInt32/2 {
-		return 0, fmt.Errorf("a page of %d bytes", len(e.page))
-	}
-	e.levels = e.zstd.EncodeAll(e.page, e.levels[:0])
-	h := &e.header
-	*h = thriftWriter{b: h.b[:0], outer: h.outer[:0]}
-	h.i32(1, kind)
-	h.i32(2, int64(len(e.page)))
-	h.i32(3, int64(len(e.levels)))
-	h.i32(4, int64(int32(crc32.ChecksumIEEE(e.levels))))
-	if kind == pageDict {
-		h.begin(7)
-		h.i32(1, int64(values))
-		h.i32(2, encodingPlain)
-		h.end()
-	} else {
-		h.begin(5)
-		h.i32(1, int64(values))
-		h.i32(2, int64(enc))
-		h.i32(3, encodingRLE)
-		h.i32(4, encodingRLE)
-		h.end()
-	}
-	h.end()
-	g.own = append(append(g.own, h.b...), e.levels...)
-	return int64(len(h.b) + len(e.page)), nil
-}
-
-// dictionary gathers the distinct strings of a chunk, and says whether they
-// repeat enough to gain by it.
-func (e *Encoder) dictionary(texts []string, valid []bool) bool {
-	clear(e.dict)
-	e.values, e.indices = e.values[:0], e.indices[:0]
-	last, lastIndex := "", int32(-1)
-	for r, s := range texts {
-		if !valid[r] {
-			e.indices = append(e.indices, -1)
-			continue
-		}
-		if s != last || lastIndex < 0 {
-			n, ok := e.dict[s]
-			if !ok {
-				n = int32(len(e.values))
-				e.dict[s] = n
-				e.values = append(e.values, s)
-				if len(e.values) > 1<<16 || len(e.values) > 64 && len(e.values) > len(texts)/2 {
-					return false
-				}
-			}
-			last, lastIndex = s, n
-		}
-		e.indices = append(e.indices, lastIndex)
-	}
-	return len(e.values) > 0
-}
-
-func (e *Encoder) dictPage(g *Group) int64 {
-	e.page = e.page[:0]
-	for _, v := range e.values {
-		e.page = le.AppendUint32(e.page, uint32(len(v)))
-		e.page = append(e.page, v...)
-	}
-	raw, _ := e.emit(g, pageDict, len(e.values), encodingPlain) // textMax bounds it
-	return raw
-}
-
-// appendLevels appends definition levels of at most 1.
-func appendLevels(dst []byte, valid []bool) []byte {
-	all := true
-	for _, v := range valid {
-		if v != valid[0] {
-			all = false
-			break
-		}
-	}
-	if all {
-		dst = binary.AppendUvarint(dst, uint64(len(valid))<<1)
-		if valid[0] {
-			return append(dst, 1)
-		}
-		return append(dst, 0)
-	}
-	dst = binary.AppendUvarint(dst, uint64((len(valid)+7)/8)<<1|1)
-	return packBits(dst, valid)
-}
-
-// appendHybrid appends indices of the given width as runs and packed groups of
-// eight.
-func appendHybrid(dst []byte, v []int32, width int) []byte {
-	const least = 8 // equal values in a row from which a run is shorter
-	bytes := (width + 7) / 8
-	for i := 0; i < len(v); {
-		if n := run(v[i:]); n >= least || i+n == len(v) {
-			dst = binary.AppendUvarint(dst, uint64(n)<<1)
-			for b := range bytes {
-				dst = append(dst, byte(v[i]>>(8*b)))
-			}
-			i += n
-			continue
-		}
-		// Whole groups of eight, until a run begins at a group's end.
-		j := i
-		for j < len(v) {
-			if j > i && run(v[j:]) >= least {
-				break
-			}
-			j += 8
-		}
-		groups := (j - i) / 8
-		dst = binary.AppendUvarint(dst, uint64(groups)<<1|1)
-		var acc uint64
-		n := 0
-		for k := range groups * 8 {
-			x := uint64(0)
-			if i+k < len(v) {
-				x = uint64(v[i+k])
-			}
-			acc |= x << n
-			for n += width; n >= 8; n -= 8 {
-				dst = append(dst, byte(acc))
-				acc >>= 8
-			}
-		}
-		i = min(j, len(v))
-	}
-	return dst
-}
-
-// run returns how many values at the beginning are equal.
-func run(v []int32) int {
-	n := 1
-	for n < len(v) && v[n] == v[0] {
-		n++
-	}
-	return n
-}
-
-// The shape of delta encoding that everybody writes.
-const (
-	deltaBlock = 128
-	deltaMinis = 4
-	deltaMini  = deltaBlock / deltaMinis
-)
-
-// appendDelta appends values, of which there is one at least, delta-encoded.
-// Differences wrap around, as the format says.
-func appendDelta(dst []byte, v []int64) []byte {
-	dst = binary.AppendUvarint(dst, deltaBlock)
-	dst = binary.AppendUvarint(dst, deltaMinis)
-	dst = binary.AppendUvarint(dst, uint64(len(v)))
-	dst = binary.AppendUvarint(dst, zigzag(v[0]))
-	var d [deltaBlock]int64
-	for from := 1; from < len(v); from += deltaBlock {
-		n := min(deltaBlock, len(v)-from)
-		least := int64(math.MaxInt64)
-		for k := range n {
-			d[k] = v[from+k] - v[from+k-1]
-			least = min(least, d[k])
-		}
-		dst = binary.AppendUvarint(dst, zigzag(least))
-		widths := len(dst)
-		dst = append(dst, 0, 0, 0, 0)
-		for m := 0; m*deltaMini < n; m++ {
-			part := d[m*deltaMini : min((m+1)*deltaMini, n)]
-			or := uint64(0)
-			for k := range part {
-				part[k] -= least
-				or |= uint64(part[k])
-			}
-			w := bits.Len64(or)
-			dst[widths+m] = byte(w)
-			dst = appendPacked(dst, part, w)
-		}
-	}
-	return dst
-}
-
-// appendPacked appends a miniblock: values of the given width, filled up with
-// zeros.
-func appendPacked(dst []byte, v []int64, width int) []byte {
-	if width == 0 {
-		return dst
-	}
-	begin := len(dst)
-	var acc uint64
-	n := 0
-	for _, x := range v {
-		u := uint64(x)
-		acc |= u << n
-		if n+width >= 64 {
-			dst = le.AppendUint64(dst, acc)
-			// A shift by 64 gives 0 in Go, which is what is left of a
-			// value that fitted exactly.
-			acc = u >> (64 - n)
-			n += width - 64
-		} else {
-			n += width
-		}
-	}
-	for ; n > 0; n -= 8 {
-		dst = append(dst, byte(acc))
-		acc >>= 8
-	}
-	for len(dst)-begin < deltaMini*width/8 {
-		dst = append(dst, 0)
-	}
-	return dst
-}
-
-// pick converts the values that are not null.
-func pick[D, S int32 | int64 | float32 | float64](dst []D, src []S, valid []bool) []D {
-	for r, v := range src {
-		if valid[r] {
-			dst = append(dst, D(v))
-		}
-	}
-	return dst
 }

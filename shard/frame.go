@@ -22,8 +22,6 @@ const (
 // a reader can find the next frame behind a damaged stretch.
 var frameMagic = [4]byte{0x8f, 'G', 'S', 0xf8}
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 type frameKind uint8
 
 const (

@@ -214,18 +214,29 @@ type RawGroup struct {
 	buf    []byte
 	schema *fileSchema
 	chunks []chunk
+	sums   []uint32 // of the chunks, CRC32C
 }
 
 // Rows returns the number of rows.
 func (raw *RawGroup) Rows() int { return raw.rows }
 
-// chunk returns the chunk that can be copied for a column.
-func (raw *RawGroup) chunk(col table.Column) (chunk, bool) {
-	i, ok := raw.schema.index[col.Name]
-	if !ok {
-		return chunk{}, false
+// verify sums each chunk and compares the sum of all.
+func (raw *RawGroup) verify(want uint32) error {
+	sum, at := uint32(0), int64(0)
+	raw.sums = raw.sums[:0]
+	for _, c := range raw.chunks {
+		if c.begin-raw.begin != at {
+			return errors.New("its column chunks do not follow one another")
+		}
+		s := crc32.Checksum(raw.buf[at:at+c.size], castagnoli)
+		raw.sums = append(raw.sums, s)
+		sum = combine(sum, s, c.size)
+		at += c.size
 	}
-	return raw.chunks[i], true
+	if sum != want {
+		return errChecksum
+	}
+	return nil
 }
 
 // fits says whether the file's columns can be copied as those of t's.
@@ -266,11 +277,16 @@ func (p *parquetFile) loadFrom(r io.ReaderAt, i int, g *RawGroup) error {
 	if _, err := r.ReadAt(g.buf, rg.begin); err != nil {
 		return fmt.Errorf("reading %s: %w", p.path, err)
 	}
-	if rg.summed && crc32.Checksum(g.buf, castagnoli) != rg.sum {
-		return &CorruptError{Path: p.path, Offset: rg.begin, Err: fmt.Errorf("row group %d: %w", i, errChecksum)}
-	}
 	g.rows, g.begin, g.schema = int(rg.rows), rg.begin, p.schema
-	return p.chunks(r, i, &g.chunks)
+	if err := p.chunks(r, i, &g.chunks); err != nil {
+		return err
+	}
+	if rg.summed {
+		if err := g.verify(rg.sum); err != nil {
+			return &CorruptError{Path: p.path, Offset: rg.begin, Err: fmt.Errorf("row group %d: %w", i, err)}
+		}
+	}
+	return nil
 }
 
 // chunks reads what the footer says of a row group's chunks.

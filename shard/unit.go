@@ -44,7 +44,7 @@ func (nd *Node) Units(t *table.Table) []Unit {
 		whole := p.version == table.Version && p.schema.fits(t)
 		for i, g := range p.groups {
 			u := Unit{Rows: g.rows, TMin: math.MinInt64, TMax: math.MaxInt64, set: s, shard: p, group: i}
-			u.Whole = whole && g.sorted && g.known
+			u.Whole = whole && g.sorted && g.known && g.summed
 			if g.known {
 				u.TMin, u.TMax = clock.NodeTime(g.tMin), clock.NodeTime(g.tMax)
 			}

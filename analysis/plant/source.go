@@ -105,6 +105,15 @@ func (s *Source) Len(t *table.Table) int {
 	return n
 }
 
+// Node returns the rows of a node in a table, in the timeline's form and in
+// order of time, nil where there are none. The caller must not change them.
+func (s *Source) Node(t *table.Table, node string) *table.Batch {
+	if r := s.tables[t.Name]; r != nil {
+		return r.of[node]
+	}
+	return nil
+}
+
 // batchRows is how many rows travel at once.
 const batchRows = 4096
 

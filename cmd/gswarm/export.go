@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -23,6 +23,9 @@ type exportOptions struct {
 	to, out, table string
 	raw, force     bool
 	points         int64
+	every          time.Duration
+	nodes          []string
+	from, until    time.Duration
 }
 
 // name is where the export goes to, in words.
@@ -52,10 +55,14 @@ type target struct {
 }
 
 func exportFormats() []exportFormat {
-	never := func(exportOptions) bool { return false }
+	never, always := func(exportOptions) bool { return false }, func(exportOptions) bool { return true }
 	return []exportFormat{
 		{"arrow", []string{"table", "raw"}, func(o exportOptions) bool { return o.table == "" }, exportArrow},
-		{"perfetto", []string{"points"}, never, exportPerfetto},
+		{"csv", []string{"table", "raw", "every", "node", "from", "until"}, never, exportCSV},
+		{"gputop", []string{"every", "node", "from", "until"}, always, exportGPUTop},
+		{"json", []string{"every", "node", "from", "until"}, never, exportJSON},
+		{"perfetto", []string{"points", "node", "from", "until"}, never, exportPerfetto},
+		{"tfevents", []string{"every", "node", "from", "until"}, always, exportTFEvents},
 	}
 }
 
@@ -70,11 +77,25 @@ there is no timeline. Without DIR it takes the newest run here.
 --to arrow     plain Arrow IPC streams, which every Arrow reader opens: one file
                for each table, TABLE.arrows, into the directory that -o names;
                or with --table that table alone into a file.
+--to csv       temperature, power and clocks of each GPU over time, and their
+               summary on the terminal; or with --table that table as it is.
+--to gputop    for each node, a directory with a list of samples of each GPU, and
+               one of all with their aggregate, as gputop.py writes them.
+--to json      frames with arrays over all GPUs: utilisation and memory between
+               0 and 1, bandwidths in GB/s.
 --to perfetto  a trace for Perfetto's viewer: a group of tracks for each node,
                with its GPUs, ranks and devices, what happened, and how well the
                node's clock was known. Series of more than --points values in
                all are thinned; of every stretch of time the least and the
                greatest value stay.
+--to tfevents  a directory for each GPU with TensorBoard's event files.
+
+GPUs are read one after the other, so csv, gputop, json and tfevents have frames
+of --every (1 s): each is the mean of what was read of the GPU within it, and
+null, or left out, where nothing was.
+
+All but arrow and tables take --node, for some nodes only, and --from and --until,
+for a stretch of time, counted from the run's first reading.
 
 What exists already is replaced with --force only. -o - writes one file to
 standard output. docs/export.md says where every field comes from.
@@ -89,7 +110,13 @@ named, 1 it was not.`,
   gswarm export gswarm-12345 --to arrow --table gpu -o gpu.arrows
   gswarm export --raw --to arrow --table host -o - | python -c \
     'import pyarrow as pa, sys; print(pa.ipc.open_stream(sys.stdin.buffer).read_all())'
-  gswarm export --to perfetto -o run.perfetto-trace`,
+  gswarm export --to csv -o temperatures.csv
+  gswarm export --to csv --table event -o -
+  gswarm export --to gputop -o gputop
+  gswarm export --to json --every 500ms -o frames.json
+  gswarm export --to perfetto -o run.perfetto-trace
+  gswarm export --to perfetto --node n17 --from 10m --until 12m -o n17.perfetto-trace
+  gswarm export --to tfevents -o tb && tensorboard --logdir tb`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			format, err := o.check(cmd)
@@ -102,7 +129,7 @@ named, 1 it was not.`,
 			}
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
-			src, err := a.exportSource(ctx, dir, o.raw)
+			src, err := a.exportSource(ctx, dir, o)
 			if err != nil {
 				return err
 			}
@@ -119,9 +146,13 @@ named, 1 it was not.`,
 	flags.StringVar(&o.to, "to", "", "`FORMAT` to export to: "+strings.Join(formatNames(), ", "))
 	flags.StringVarP(&o.out, "output", "o", "", "`FILE|DIR` to write; - is standard output")
 	flags.BoolVar(&o.force, "force", false, "replace what exists already")
-	flags.StringVar(&o.table, "table", "", "arrow: export this `TABLE` only")
-	flags.BoolVar(&o.raw, "raw", false, "arrow: export rows as they were recorded instead of the timeline")
+	flags.StringVar(&o.table, "table", "", "arrow, csv: export this `TABLE` only")
+	flags.BoolVar(&o.raw, "raw", false, "arrow, csv --table: export rows as they were recorded instead of the timeline")
 	flags.Int64Var(&o.points, "points", export.DefaultPoints, "perfetto: `NUMBER` of counter values to keep at most")
+	flags.DurationVar(&o.every, "every", export.DefaultEvery, "csv, gputop, json, tfevents: length of a frame")
+	flags.StringArrayVar(&o.nodes, "node", nil, "only this `NODE`; may be given several times")
+	flags.DurationVar(&o.from, "from", 0, "begin so long after the run's first reading")
+	flags.DurationVar(&o.until, "until", 0, "end so long after the run's first reading; 0 is the run's end")
 	return cmd
 }
 
@@ -161,6 +192,14 @@ func (o *exportOptions) check(cmd *cobra.Command) (exportFormat, error) {
 		return f, errors.New("-o -: standard output takes one table; name it with --table")
 	case o.out == "-" && f.directory(*o):
 		return f, fmt.Errorf("-o -: %s writes several files; name a directory", f.name)
+	case o.raw && f.name == "csv" && o.table == "":
+		return f, errors.New("--raw: csv takes one table as it was recorded; name it with --table")
+	case o.table != "" && (o.nodes != nil || o.from != 0 || o.until != 0):
+		return f, errors.New("--table exports a table as it is, without --node, --from and --until")
+	case o.from < 0 || o.until != 0 && o.until <= o.from:
+		return f, fmt.Errorf("--from %s --until %s: the end must come after the begin", o.from, o.until)
+	case o.every < export.MinEvery:
+		return f, fmt.Errorf("--every %s: at least %s", o.every, export.MinEvery)
 	case o.points < 1:
 		return f, fmt.Errorf("--points %d: at least 1", o.points)
 	}
@@ -175,17 +214,11 @@ func tableNames() []string {
 	return names
 }
 
-func (a *app) exportSource(ctx context.Context, dir rundir.Dir, raw bool) (*export.Source, error) {
-	if raw {
+func (a *app) exportSource(ctx context.Context, dir rundir.Dir, o exportOptions) (*export.Source, error) {
+	if o.raw {
 		return export.Recorded(dir), nil
 	}
-	src, err := export.Timeline(dir)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return src, err
-	}
-	bar := newProgress(a.stderr)
-	_, err = merge.Run(ctx, string(dir), merge.Options{Progress: bar.show})
-	bar.clear()
+	tl, err := a.openTimeline(ctx, dir, false)
 	var running *merge.RunningError
 	if errors.As(err, &running) {
 		return nil, fmt.Errorf("%w; or export what was recorded so far with --raw", err)
@@ -193,7 +226,11 @@ func (a *app) exportSource(ctx context.Context, dir rundir.Dir, raw bool) (*expo
 	if err != nil {
 		return nil, err
 	}
-	return export.Timeline(dir)
+	src := export.Timeline(tl)
+	if o.nodes == nil && o.from == 0 && o.until == 0 {
+		return src, nil
+	}
+	return src, src.Select(o.nodes, o.from, o.until)
 }
 
 // export writes to where -o says and tells what it wrote, on standard error
@@ -217,30 +254,4 @@ func (a *app) export(ctx context.Context, src *export.Source, f exportFormat, o 
 		err = p.err
 	}
 	return err
-}
-
-func exportArrow(ctx context.Context, src *export.Source, o exportOptions, to target, p *printer) error {
-	if o.table != "" {
-		_, err := src.Arrow(ctx, to.w, table.ByName(o.table))
-		return err
-	}
-	rows, err := src.ArrowFiles(ctx, to.dir)
-	for _, t := range tableNames() {
-		if n, ok := rows[t]; ok {
-			p.line("%s/%s%s: %s rows", o.name(), t, export.ArrowSuffix, count(n))
-		}
-	}
-	return err
-}
-
-func exportPerfetto(ctx context.Context, src *export.Source, o exportOptions, to target, p *printer) error {
-	sum, err := src.Perfetto(ctx, to.w, export.PerfettoOptions{Points: o.points})
-	if err != nil {
-		return err
-	}
-	p.line("%s: %s tracks, %s values, %s slices, %s instants", o.name(), count(sum.Tracks), count(sum.Points), count(sum.Slices), count(sum.Instants))
-	if sum.Bucket > 0 {
-		p.line("thinned: of every %s the least and the greatest value of each series", sum.Bucket)
-	}
-	return nil
 }

@@ -53,11 +53,16 @@ Settings come from the flags, GSWARM_* variables (GSWARM_INTERVAL=50ms),
 			if err != nil {
 				return usageError{fmt.Errorf("--ports: %w", err)}
 			}
+			if nvml != "" { // the agent stands elsewhere
+				if nvml, err = filepath.Abs(nvml); err != nil {
+					return err
+				}
+			}
 			ending, err := launcher.Wrap(launcher.Options{
 				Command: args, Out: s.Out, Interval: s.Interval, Tile: s.Tile, Sync: s.Sync,
 				Ports: ports, Quiet: s.Quiet, Strict: s.Strict,
 				Agent: agentProgram(), Version: version, Config: s.record(), Notes: notes,
-				GPU:      control.GPUConfig{Which: s.GPUs, Budget: s.Budget, ProcessUtil: s.ProcessUtil},
+				GPU:      control.GPUConfig{Which: s.GPUs, Budget: s.Budget, ProcessUtil: s.ProcessUtil, NVLinks: s.NVLinks},
 				GPUNodes: gpuNodes, NVML: nvml, SkewOffset: skewOffset, SkewPPM: skewPPM,
 			}, p)
 			if err != nil {

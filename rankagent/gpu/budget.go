@@ -9,8 +9,7 @@ import (
 	"github.com/gswarm/gswarm/rankagent"
 )
 
-// kind is one kind of reading of a GPU, by what is given up first where the
-// driver's time runs short.
+// kind is one kind of reading of a GPU.
 type kind int
 
 const (
@@ -18,31 +17,83 @@ const (
 	kindActivity
 	kindPower
 	kindCounter
+	kindDear // counters whose calls are dear
 	kindEnergy
 	kindProcess
 	kinds
 )
 
+// ladder says, level by level, how many times longer than planned it is from
+// one reading of a kind to the next, so that a GPU's calls keep the budget.
+// What is worth least for its price goes first: counters that are dear, which
+// lose nothing but the instant of a change. GPM keeps windows of 200 ms as long
+// as anything else can go; the base tick goes last, and the driver's power
+// buffer, which would overrun, hardly at all.
+var ladder = [...][kinds]float64{
+	// cheap, GPM, power, counter, dear, energy, process
+	{1, 1, 1, 1, 1, 1, 1},
+	{1, 1, 1, 1, 10, 1, 1},
+	{1, 1.6, 1, 1, 10, 1, 1},
+	{1, 1.6, 1, 1, 10, 2, 2},
+	{1, 1.6, 1, 5, 30, 6, 6},
+	{1, 2, 1, 10, 60, 6, 6},
+	{1, 4, 1, 10, 60, 6, 6},
+	{2, 8, 2, 10, 60, 6, 6},
+	{4, 16, 2, 10, 60, 6, 6},
+	{8, 16, 2, 10, 60, 6, 6},
+	{16, 16, 2, 10, 60, 6, 6},
+	{64, 16, 2, 10, 60, 6, 6},
+}
+
 const (
 	defaultBudget = 500 * time.Microsecond
 	// budgetSpan is the time over which the budget is kept, in seconds, and
-	// budgetPatience how long it is watched before something is changed.
+	// budgetPatience how long it is watched before something is changed: the
+	// dearest calls are made every ten seconds.
 	budgetSpan     = 60
-	budgetPatience = 10
-	maxLevel       = 10
+	budgetPatience = 20
+	// budgetRelief is how long what is spent has to stay low before what was
+	// given up is taken up again. A job's start, when every call waits for
+	// the driver, ends at once.
+	budgetRelief = 10
+	// budgetRoom is the share of the budget under which what was given up has
+	// to stay to be taken up again.
+	budgetRoom = 0.8
 )
 
+// spent is driver time by kind, ns.
+type spent [kinds]float64
+
+// at returns what is spent at a level, of what is spent at the first.
+func (s spent) at(level int32) (sum float64) {
+	for k := range s {
+		sum += s[k] / ladder[level][k]
+	}
+	return sum
+}
+
+// fit returns the lowest level at which no more than allowed is spent.
+func (s spent) fit(allowed float64) int32 {
+	level := int32(0)
+	for int(level) < len(ladder)-1 && s.at(level) > allowed {
+		level++
+	}
+	return level
+}
+
 // budget keeps the time that a GPU's calls take in the driver under a share of
-// the time. spent and level are shared by the GPU's sources; the rest is the
+// the time. took and level are shared by the GPU's sources; the rest is the
 // watch's.
 type budget struct {
-	spent atomic.Int64 // ns since the last second
+	took  [kinds]atomic.Int64 // ns since the last second
 	level atomic.Int32
 
 	allowed float64 // ns a second
 	tick    time.Duration
-	seconds [budgetSpan]int64
+	seconds [budgetSpan]spent
 	n, at   int
+	planned spent // a second's worth by what the calls cost when they were tried
+	told    bool
 }
 
 func (b *budget) set(perTick, tick time.Duration) {
@@ -50,24 +101,31 @@ func (b *budget) set(perTick, tick time.Duration) {
 	b.allowed = float64(perTick) / tick.Seconds()
 }
 
-// admits says whether the tick-th reading of a kind is to be taken: dear
-// readings are thinned first, the base tick last, and the driver's power
-// buffer, which would overrun, hardly at all.
-func (b *budget) admits(k kind, tick int64) bool {
-	level := int64(b.level.Load())
-	if level == 0 {
-		return true
+// plan chooses the level to begin with by what the calls cost when they were
+// tried. A GPU's MIG instances share its budget.
+func (b *budget) plan(costs spent) {
+	for k := range costs {
+		b.planned[k] += costs[k]
 	}
-	every := int64(1)
+	if b.allowed > 0 {
+		b.level.Store(b.planned.fit(b.allowed))
+	}
+}
+
+// factor returns how many times longer than planned it is between two readings
+// of a kind.
+func (b *budget) factor(k kind) float64 { return ladder[b.level.Load()][k] }
+
+// admits says whether the tick-th reading of a kind is to be taken.
+func (b *budget) admits(k kind, tick int64) bool {
+	every := int64(b.factor(k))
 	switch k {
-	case kindCounter, kindEnergy, kindProcess:
-		every = 1 << min(level, 5)
 	case kindActivity:
-		every = 1 << max(0, min(level-2, 3))
-	case kindCheap:
-		every = 1 << max(0, min(level-3, 6))
-	case kindPower:
-		every = 1 + level/6
+		return true // its ticks themselves lie farther apart
+	case kindProcess:
+		if every > 1 {
+			every *= int64(time.Duration(processEvery) / processInterval)
+		}
 	}
 	return tick%every == 0
 }
@@ -79,38 +137,70 @@ type budgetDetail struct {
 	Level    int32  `json:"level"`
 	SpentUS  int64  `json:"spent_us_per_tick"`
 	BudgetUS int64  `json:"budget_us_per_tick"`
-	Seconds  int    `json:"seconds"`
+	// Seconds is 0 where the level was chosen before the first reading.
+	Seconds int `json:"seconds"`
 }
 
 // second is called once a second and changes the level where that is due.
 func (b *budget) second(dev *device, out rankagent.Out) {
-	b.seconds[b.at] = b.spent.Swap(0)
+	if b.allowed <= 0 {
+		return
+	}
+	level := b.level.Load()
+	if !b.told {
+		b.told = true
+		if level > 0 {
+			b.tell(dev, out, EventSlowed, b.planned.at(0), 0)
+		}
+	}
+	for k := range kinds {
+		b.seconds[b.at][k] = float64(b.took[k].Swap(0))
+	}
 	b.at = (b.at + 1) % budgetSpan
 	b.n = min(b.n+1, budgetSpan)
-	if b.n < budgetPatience || b.allowed <= 0 {
+	if b.n < budgetRelief {
 		return
 	}
-	var sum int64
-	for i := range b.n {
-		sum += b.seconds[(b.at-1-i+budgetSpan)%budgetSpan]
-	}
-	rate := float64(sum) / float64(b.n)
-	level := b.level.Load()
-	event := ""
+	rate, full := b.over(b.n, level)
+	recent, later := b.over(budgetRelief, level)
+	to, event, seconds := level, "", b.n
 	switch {
-	case rate > b.allowed && level < maxLevel:
-		event = EventSlowed
-		level++
-	case rate < b.allowed/3 && level > 0 && b.n == budgetSpan:
-		event = EventRestored
-		level--
-	default:
+	case recent <= budgetRoom*b.allowed && level > 0:
+		// Dear calls that are made seldom may not have been made of late.
+		for k := range full {
+			if ladder[level][k] > 1 {
+				later[k] = max(later[k], min(full[k], b.planned[k]))
+			}
+		}
+		to, event, seconds = min(level, later.fit(budgetRoom*b.allowed)), EventRestored, budgetRelief
+		rate = recent
+	case rate > b.allowed && b.n >= budgetPatience:
+		to, event = max(level, full.fit(b.allowed)), EventSlowed
+	}
+	if to == level {
 		return
 	}
-	b.level.Store(level)
+	b.level.Store(to)
 	b.n = 0
+	b.tell(dev, out, event, rate, seconds)
+}
+
+// over returns what was spent of a second over the last n, and what it would
+// have been at the first level.
+func (b *budget) over(n int, level int32) (rate float64, full spent) {
+	for i := range n {
+		for k, ns := range b.seconds[(b.at-1-i+budgetSpan)%budgetSpan] {
+			ns /= float64(n)
+			rate += ns
+			full[k] += ns * ladder[level][k]
+		}
+	}
+	return rate, full
+}
+
+func (b *budget) tell(dev *device, out rankagent.Out, event string, rate float64, seconds int) {
 	out.Event(out.Now(), event, dev.index, -1, budgetDetail{
-		UUID: dev.uuid(), Level: level, Seconds: budgetPatience,
+		UUID: dev.uuid(), Level: b.level.Load(), Seconds: seconds,
 		SpentUS:  int64(rate * b.tick.Seconds() / 1e3),
 		BudgetUS: int64(b.allowed * b.tick.Seconds() / 1e3),
 	})

@@ -19,6 +19,7 @@ const (
 	maxMemory  = 1 << 50
 	maxPowerMW = 10_000_000
 	maxMHz     = 20_000
+	maxBusBits = 1 << 16
 	minTemp    = -50
 	maxTemp    = 200
 	maxReasons = math.MaxUint32 // of 64 bits the driver uses the lowest dozen
@@ -28,6 +29,8 @@ const (
 // retryLost is the time between attempts to find a lost GPU again: what a call
 // costs on a GPU that is gone, nobody knows.
 const retryLost = clock.NodeTime(time.Second)
+
+const callMemory = "nvmlDeviceGetMemoryInfo_v2"
 
 // cheapItems are the calls of the gpu table.
 func cheapItems(dev *device) []item {
@@ -43,7 +46,7 @@ func cheapItems(dev *device) []item {
 				r.set(table.GPUUtilMem, int64(u.Memory))
 				return ret
 			}},
-		{name: "nvmlDeviceGetMemoryInfo_v2", needs: []function{fnMemory}, columns: []int{table.GPUMemUsed}, lo: 0, hi: memory,
+		{name: callMemory, needs: []function{fnMemory}, columns: []int{table.GPUMemUsed}, lo: 0, hi: memory,
 			read: func(r *reader, h nvml.Device) nvml.Return {
 				m, ret := h.GetMemoryInfo_v2()
 				r.set(table.GPUMemUsed, int64(min(m.Used, math.MaxInt64)))
@@ -134,7 +137,7 @@ func (s *cheap) Read(out rankagent.Out) error {
 	id := s.dev.id.Load()
 	begin := out.Now()
 	_, ret := s.readAll(id.handle)
-	end := out.Now()
+	begin, end := widen(begin, out.Now())
 	if s.abandoned() {
 		return nil
 	}

@@ -39,6 +39,7 @@ type device struct {
 	shared *physical
 	// costs is what each call took when Open tried it.
 	costs map[string]CallCost
+	plan  []CallCost // the same, in order
 	// lanes are those of its sources; Sources fills them.
 	lanes []*lane
 	// memUsed is what the cheap set read last.
@@ -107,7 +108,7 @@ func (dev *device) describe(all []*identity, sysfs string) description {
 		info.Parent, info.GPUInstance = dev.parent.uuid(), &gi
 	}
 	dev.describeStatic(id, &info, sysfs)
-	info.NVLinks = dev.activeLinks(id)
+	info.NVLinks = len(dev.activeLinks(id))
 	info.Topology = dev.topology(id, all, info.NVLinks)
 	costs, gpm, why := dev.try(id)
 	if len(dev.costs) == 0 {
@@ -168,6 +169,29 @@ func (dev *device) describeStatic(id *identity, info *Info, sysfs string) {
 		}
 		return ret
 	})
+	ask(fnBusWidth, "memory_bus_bits", func() nvml.Return {
+		bits, ret := h.GetMemoryBusWidth()
+		if ret == nvml.SUCCESS && bits <= maxBusBits {
+			info.MemoryBusBits = int64(bits)
+		}
+		return ret
+	})
+	for _, c := range []struct {
+		field string
+		clock nvml.ClockType
+		to    *int64
+	}{
+		{"memory_clock_max_mhz", nvml.CLOCK_MEM, &info.MemoryClockMaxMHz},
+		{"clock_sm_max_mhz", nvml.CLOCK_SM, &info.ClockSMMaxMHz},
+	} {
+		ask(fnMaxClock, c.field, func() nvml.Return {
+			mhz, ret := h.GetMaxClockInfo(c.clock)
+			if ret == nvml.SUCCESS && mhz <= maxMHz {
+				*c.to = int64(mhz)
+			}
+			return ret
+		})
+	}
 	ask(fnPowerLimit, "power_limit_mw", func() nvml.Return {
 		mw, ret := h.GetEnforcedPowerLimit()
 		if ret == nvml.SUCCESS && mw <= maxPowerMW {

@@ -34,12 +34,14 @@ type Driver struct {
 	devices  []*device
 	selected []bool
 	infos    []Info
-	plan     []CallCost
-	// rankOf, holders and processUtil are as in Options.
+	// rankOf, holders, processUtil and perLink are as in Options.
 	rankOf      func(pid int) int
 	holders     func(gpu int, pids []int)
 	processUtil bool
+	perLink     bool
 	gate        gate
+	// turn is whose GPU is tried, metrics whose GPM metrics are computed.
+	turn, metrics turns
 }
 
 // Devices returns all GPUs that the driver shows to this process, in order of
@@ -47,8 +49,17 @@ type Driver struct {
 // has.
 func (d *Driver) Devices() []Info { return d.infos }
 
-// Plan returns what each call cost on each GPU when Open tried it.
-func (d *Driver) Plan() []CallCost { return d.plan }
+// Plan returns what each call cost on each GPU when Open tried it and of late,
+// and how often it is made now.
+func (d *Driver) Plan() []CallCost {
+	var plan []CallCost
+	for _, dev := range d.devices {
+		at := len(plan)
+		plan = append(plan, dev.plan...)
+		dev.showPlan(plan[at:])
+	}
+	return plan
+}
 
 // Sources returns new sources for the selected GPUs, one for each kind of
 // reading of each GPU, and two for all of them: what the driver tells of its own
@@ -82,6 +93,9 @@ func (d *Driver) Sources() []rankagent.Source {
 	each(whole(func(dev *device) rankagent.Source { return newCounters(dev) }))
 	each(whole(func(dev *device) rankagent.Source { return newEnergy(dev) }))
 	each(func(dev *device) rankagent.Source { return newProcesses(dev) })
+	if d.perLink {
+		each(whole(func(dev *device) rankagent.Source { return newLinks(dev) }))
+	}
 	return append(all, newEvents(d), newWatch(d))
 }
 

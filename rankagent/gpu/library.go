@@ -25,6 +25,8 @@ const (
 	fnDriverVersion
 	fnVBIOS
 	fnArchitecture
+	fnBusWidth
+	fnMaxClock
 	fnPowerLimit
 	fnMIG
 	fnNUMA
@@ -75,6 +77,8 @@ var symbols = [functions][]string{
 	fnDriverVersion:    {"nvmlSystemGetDriverVersion"},
 	fnVBIOS:            {"nvmlDeviceGetVbiosVersion"},
 	fnArchitecture:     {"nvmlDeviceGetArchitecture"},
+	fnBusWidth:         {"nvmlDeviceGetMemoryBusWidth"},
+	fnMaxClock:         {"nvmlDeviceGetMaxClockInfo"},
 	fnPowerLimit:       {"nvmlDeviceGetEnforcedPowerLimit"},
 	fnMIG:              {"nvmlDeviceGetMigMode"},
 	fnNUMA:             {"nvmlDeviceGetNumaNodeId"},

@@ -39,7 +39,9 @@ func Open(opts Options) (*Driver, error) {
 		has:      has,
 		clock:    opts.Clock,
 		interval: opts.Interval,
-		rankOf:   opts.RankOf, holders: opts.Holders, processUtil: opts.ProcessUtil,
+		turn:     newTurns(), metrics: newTurns(),
+		rankOf: opts.RankOf, holders: opts.Holders, processUtil: opts.ProcessUtil,
+		perLink: opts.NVLinks,
 	}
 	count, err := d.init(opts.Timeout)
 	if err != nil {
@@ -51,7 +53,11 @@ func Open(opts Options) (*Driver, error) {
 	d.selected = make([]bool, len(d.devices))
 	for i := range d.devices {
 		d.selected[i] = opts.Select == nil || opts.Select(d.infos[i])
-		d.devices[i].shared.budget.set(opts.Budget, opts.Interval)
+	}
+	for _, dev := range d.devices {
+		b := &dev.shared.budget
+		b.set(opts.Budget, opts.Interval)
+		b.plan(dev.spends(dev.plan))
 	}
 	return d, nil
 }
@@ -207,6 +213,6 @@ func (d *Driver) describeAll(sysfs string, timeout time.Duration) {
 		})
 	for i, dev := range d.devices {
 		dev.memory = d.infos[i].MemoryBytes
-		d.plan = append(d.plan, dev.planned(costs[i])...)
+		dev.plan = costs[i]
 	}
 }

@@ -43,11 +43,13 @@ type power struct {
 }
 
 func newPower(dev *device) *power {
-	return &power{
+	s := &power{
 		lane: newLane(dev, table.GPUPower, kindPower, powerInterval),
 		abs:  absences{table: table.GPUPower, key: dev.key},
 		call: newCall(callPower, powerInterval, dev.costs[callPower]),
 	}
+	s.calls = []*call{s.call}
+	return s
 }
 
 const callPower = "nvmlDeviceGetSamples(TOTAL_POWER)"
@@ -57,7 +59,7 @@ func (s *power) Name() string { return "power " + s.dev.key }
 
 // Finish fetches what the driver has sampled since the last read.
 func (s *power) Finish(out rankagent.Out) error {
-	s.ticks = 0
+	s.final = true
 	if s.call.failures == 0 {
 		s.call.next = 0
 	}
@@ -90,7 +92,7 @@ func (s *power) Read(out rankagent.Out) error {
 	}
 	begin := out.Now()
 	kind, samples, ret := id.handle.GetSamples(nvml.TOTAL_POWER_SAMPLES, uint64(s.last))
-	end := out.Now()
+	begin, end := widen(begin, out.Now())
 	s.end(s.call, ret)
 	switch {
 	case s.abandoned():

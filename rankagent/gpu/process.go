@@ -49,7 +49,7 @@ type holder struct {
 }
 
 func newProcesses(dev *device) *processes {
-	return &processes{
+	s := &processes{
 		lane: newLane(dev, table.GPUProcess, kindProcess, processInterval),
 		abs:  absences{table: table.GPUProcess, key: dev.key},
 		list: newCall(callProcesses, processInterval, dev.costs[callProcesses]),
@@ -57,6 +57,8 @@ func newProcesses(dev *device) *processes {
 		// The first read notes who holds the GPU already.
 		known: map[int]holder{},
 	}
+	s.calls = []*call{s.list, s.util}
+	return s
 }
 
 // Name returns "processes" and the ordinal.
@@ -91,7 +93,7 @@ func (s *processes) Read(out rankagent.Out) error {
 	}
 	begin := out.Now()
 	list, ret := id.handle.GetComputeRunningProcesses()
-	end := out.Now()
+	begin, end := widen(begin, out.Now())
 	s.end(s.list, ret)
 	switch {
 	case s.abandoned():

@@ -47,7 +47,6 @@ type reader struct {
 	*lane
 	abs    absences
 	items  []item
-	calls  []*call
 	values [maxColumns]reading
 	field  [1]nvml.FieldValue
 }
@@ -82,6 +81,9 @@ func (it *item) has(has *exports) bool {
 func (r *reader) readAll(h nvml.Device) (made int, lost nvml.Return) {
 	for i := range r.items {
 		it, c := &r.items[i], r.calls[i]
+		if r.kindOf(c) == kindDear {
+			c.stretch(time.Duration(float64(r.interval) * r.dev.shared.budget.factor(kindDear)))
+		}
 		ret := notDue
 		switch {
 		case !it.has(r.dev.driver.has):

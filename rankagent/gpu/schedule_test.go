@@ -162,50 +162,6 @@ func TestDearCallPlanned(t *testing.T) {
 	}
 }
 
-// TestBudget: what exceeds the budget is thinned, dear readings first, until it
-// is kept, and taken up again where there is room.
-func TestBudget(t *testing.T) {
-	d := open(t, Options{Budget: 500 * time.Microsecond}, "gpus 1")
-	dev := d.devices[0]
-	b := &dev.shared.budget
-	out := newSink()
-	// Costs of a second's readings, by kind: 8 ms where 5 are allowed.
-	second := func(cheap time.Duration) {
-		for k, c := range map[kind]struct {
-			n    int
-			cost time.Duration
-		}{kindCheap: {10, cheap}, kindCounter: {1, 6 * time.Millisecond}, kindPower: {1, 300 * time.Microsecond}} {
-			for i := range c.n {
-				if b.admits(k, int64(i)+int64(len(out.events))) {
-					b.spent.Add(int64(c.cost))
-				}
-			}
-		}
-		b.second(dev, out)
-	}
-	for range 300 {
-		second(200 * time.Microsecond)
-	}
-	if level := b.level.Load(); level != 0 && !strings.HasPrefix(out.kinds(), EventSlowed) {
-		t.Errorf("level %d, %s", level, out.kinds())
-	}
-	for range 600 {
-		second(5 * time.Millisecond)
-	}
-	if b.level.Load() < 4 || !strings.Contains(out.events[len(out.events)-1], "budget_us_per_tick\":500") {
-		t.Errorf("level %d, events %v", b.level.Load(), out.events)
-	}
-	if b.admits(kindCheap, 1) || !b.admits(kindPower, 0) {
-		t.Error("the base tick is not thinned")
-	}
-	for range 1200 {
-		b.second(dev, out)
-	}
-	if b.level.Load() != 0 || !strings.HasSuffix(out.kinds(), EventRestored) {
-		t.Errorf("level %d with nothing spent, events %s", b.level.Load(), out.kinds())
-	}
-}
-
 // TestStagger: GPUs tick apart, and no phase reaches the next tick.
 func TestStagger(t *testing.T) {
 	d := open(t, Options{})

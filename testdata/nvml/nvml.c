@@ -231,6 +231,22 @@ API int nvmlDeviceGetVbiosVersion(sn_device g, char *to, unsigned size)
 	return text("96.00.B8.00.01", to, size);
 }
 
+/* As an H200 answers: 6016 bits at 3201 MHz, two transfers a clock, are its 4.8 TB/s. */
+
+API int nvmlDeviceGetMemoryBusWidth(sn_device g, unsigned *bits)
+{
+	ENTER("nvmlDeviceGetMemoryBusWidth", g);
+	*bits = u32(&o, 6016);
+	return OK;
+}
+
+API int nvmlDeviceGetMaxClockInfo(sn_device g, int clock, unsigned *mhz)
+{
+	ENTER("nvmlDeviceGetMaxClockInfo", g);
+	*mhz = u32(&o, clock == 2 ? 3201 : 1980);
+	return OK;
+}
+
 API int nvmlDeviceGetEnforcedPowerLimit(sn_device g, unsigned *mw)
 {
 	ENTER("nvmlDeviceGetEnforcedPowerLimit", g);
@@ -409,6 +425,12 @@ static void field(const struct gpu *g, sn_field_value *f)
 	case 138:
 	case 139:
 		counter_field(g, f, &o, f->field_id == 138 ? C_NVL_TX : C_NVL_RX, &missing);
+		if (f->scope_id != (unsigned)-1) { /* one link: an even share */
+			if (f->scope_id >= 18)
+				f->ret = INVALID_ARGUMENT;
+			else if (!o.has_value)
+				f->value.ull /= 18;
+		}
 		break;
 	case 269:
 	case 270:
