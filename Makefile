@@ -38,7 +38,7 @@ test: ## unit tests, race detector on; no root, under three minutes
 	$(GO) test -timeout 10m ./shard
 
 .PHONY: readers
-readers: build ## open a timeline with DuckDB, pandas, PyArrow and Polars
+readers: build ## open a timeline with DuckDB, pandas, PyArrow and Polars, and each export with its reader
 	scripts/readers/run
 
 .PHONY: html-check

@@ -128,9 +128,12 @@ func (m *model) stallFindings(stages []*stage) []Finding {
 		for b, v := range s.x {
 			more[b] = v - base
 		}
-		shortest := max(4, int(max(shortestStretch, int64(fewSteps*s.st.period.ns))/m.block))
+		shortest := max(4, int(max(2*shortestStretch, int64(2*fewSteps*s.st.period.ns))/m.block))
 		for _, found := range stretches(more, groupedSD(more, s.group), moreIdle/2, moreIdle, shortest) {
 			span := Span{(s.first + int64(found.from)) * m.block, (s.first + int64(found.to)) * m.block}
+			if found.excess*span.Seconds() < worthTelling*m.span.Seconds() {
+				continue
+			}
 			part := *s.st
 			part.Span = span
 			says := fmt.Sprintf("GPUs were empty %s of the time, in the other steps of the run %s", percent(found.excess+base), percent(base))
@@ -150,7 +153,10 @@ func (m *model) stallFindings(stages []*stage) []Finding {
 
 // moreIdle is by how much more of the time GPUs must be empty than in the other
 // steps of the run.
-const moreIdle = 0.035
+const moreIdle = 0.045
+
+// worthTelling is the share of the run from which on a stall is worth it.
+const worthTelling = 0.01
 
 // groupedSD is the deviation of a block's value for means over many, from groups
 // of blocks.

@@ -193,9 +193,13 @@ func (r *counterReader) grow(e *counterTrack, key string, t int64, b *table.Batc
 	return cell
 }
 
+// maxCounterCells is how many cells a table of counters may take before blocks
+// are made twice as long.
+const maxCounterCells = 1 << 18
+
 // shrink folds the blocks where they have become too many.
 func (r *counterReader) shrink() {
-	if r.cells <= maxCells {
+	if r.cells <= maxCounterCells {
 		return
 	}
 	r.block *= 2

@@ -168,13 +168,11 @@ const spareUse = 0.005
 func (m *model) findSpare() {
 	use := make([]float64, len(m.devices))
 	for i, d := range m.devices {
+		// What the SMs did says more than that something was resident.
 		u := m.usage(d, m.span)
-		use[i] = u.util
-		if !u.utilKnown {
-			use[i] = u.sm
-		}
-		if math.IsNaN(use[i]) {
-			use[i] = 0
+		use[i] = orZero(u.util)
+		if u.unitsKnown {
+			use[i] = u.sm + u.copying + u.tiny
 		}
 	}
 	for i, d := range m.devices {

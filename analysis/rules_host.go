@@ -81,11 +81,8 @@ func hostRules() []rule {
 			cause: InputStall, title: "has an empty GPU in its steps: it waits for its host, most often for input",
 			remedy: "Look at what the rank does between its steps: reading and preparing data, logging, writing checkpoints; record the host's tables too.",
 			explains: func(s *suspect) (float64, []Evidence) {
-				if s.serial() {
-					return 0, nil
-				}
 				says := fmt.Sprintf("its GPU was empty %s of the time, others' %s", percent(s.shares.idle), percent(s.typical.idle))
-				return 0.5 * s.hostSide(), []Evidence{s.m.readingsShow(s.device, s.span, says, table.GPUUtil)}
+				return 0.5 * max(0, s.extraIdle()) / s.excess, []Evidence{s.m.readingsShow(s.device, s.span, says, table.GPUUtil)}
 			},
 		},
 	}

@@ -37,6 +37,13 @@ func jobRules() []jobRule {
 				// Without steps a phase that is part work and part rest looks
 				// alike: only a long one counts.
 				steps := st.period.ns > 0 && st.EndNS-st.BeginNS >= minPhaseNS || st.EndNS-st.BeginNS >= 4*minPhaseNS
+				// Where some GPUs have no part in the phase, the others do not
+				// wait for that.
+				idle := make([]float64, 0, len(st.all))
+				for _, s := range st.all {
+					idle = append(idle, s.idle)
+				}
+				share = min(share, median(idle))
 				if share < stalled || st.Bottleneck.Name == string(Launch) || !steps {
 					return 0, nil
 				}

@@ -15,10 +15,14 @@ const (
 	// sameBytes is by how much the mean rates may differ for the bytes to be
 	// the same: a GPU that has less to send is not slow.
 	sameBytes = 0.15
-	// plateau is what the rate of a block's fullest window must be of the
-	// highest of all, in three blocks of four and on most GPUs, for windows to
-	// be filled with traffic. Bursts shorter than a window give any rate.
-	plateau = 0.9
+	// alikeTops is how near the others' highest rates must lie to each other
+	// for windows to be filled with traffic. Bursts shorter than a window give
+	// any rate.
+	alikeTops = 0.02
+	// longLink is the share of time that the others must take for it: less is
+	// bursts, and fewBlocks is how many blocks there must be.
+	longLink  = 0.25
+	fewBlocks = 20
 	// linkCost is the share of time from which on that costs.
 	linkCost = 0.03
 )
@@ -26,12 +30,12 @@ const (
 // slowLinks lists the GPUs that took longer than the others for the same bytes
 // over NVLink. It can be seen only where windows are filled with traffic.
 func (m *model) slowLinks(st *stage) []Finding {
-	if len(m.workers) < 3 || st.EndNS-st.BeginNS < minPhaseNS {
+	from, to := m.inner(st.Span)
+	if len(m.workers) < 3 || to-from < fewBlocks {
 		return nil
 	}
-	from, to := m.inner(st.Span)
 	n := len(m.workers)
-	tops, rates, flat := make([]float64, n), make([]float64, n), make([]float64, n)
+	tops, rates := make([]float64, n), make([]float64, n)
 	for i, d := range m.workers {
 		rates[i] = orZero(m.usageOf(d, from, to).link)
 		if d.units == nil {
@@ -43,17 +47,13 @@ func (m *model) slowLinks(st *stage) []Finding {
 				v = append(v, float64(c.maxLink))
 			}
 		}
-		tops[i] = orZero(quantile(v, 0.75))
-		flat[i] = orZero(quantile(v, 0.25) / quantile(v, 0.9))
-	}
-	if median(flat) < plateau {
-		return nil
+		tops[i] = orZero(quantile(v, 0.9))
 	}
 	topOthers, rateOthers := othersMedian(tops), othersMedian(rates)
 	var out []Finding
 	for i, d := range m.workers {
 		top, typical, rate := tops[i], topOthers[i], rates[i]
-		if typical < linkFloor || top <= 0 || top > slowerLink*typical || rate < (1-sameBytes)*rateOthers[i] {
+		if typical < linkFloor || top <= 0 || rateOthers[i] < longLink*typical || top > slowerLink*typical || rate < (1-sameBytes)*rateOthers[i] {
 			continue
 		}
 		var rest []float64
@@ -63,7 +63,7 @@ func (m *model) slowLinks(st *stage) []Finding {
 			}
 		}
 		longer := rate/top - rateOthers[i]/typical
-		if typical-top < unlike(n)*mad(rest) || longer < linkCost {
+		if mad(rest) > alikeTops*typical || typical-top < unlike(n)*mad(rest) || longer < linkCost {
 			continue
 		}
 		says := fmt.Sprintf("at most %.0f MiB/s over NVLink in a window, others %.0f MiB/s, for the same bytes: %.0f and %.0f MiB/s in the mean", top, typical, rate, rateOthers[i])

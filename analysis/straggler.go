@@ -198,9 +198,14 @@ func (s *suspect) takesPart() bool {
 	return busy >= someWork && (math.IsNaN(s.own.util) || s.own.util >= takesPart) && s.typical.wait >= s.excess-s.bound
 }
 
-// serial says that all others did next to nothing but wait.
+// serial says that all others did little but wait while the suspect's GPU did no
+// more than theirs. In steps that come again that is a late rank like any other,
+// unless there is nothing but waiting.
 func (s *suspect) serial() bool {
-	return s.typical.wait > 0.5 && s.typical.work < someWork && s.excess > 0.5
+	if s.typical.wait <= 0.5 || s.excess <= 0.5 {
+		return false
+	}
+	return s.typical.work < someWork || s.period == 0 && s.extraWork() < s.excess/5
 }
 
 func medianUsage(all []usage) usage {

@@ -77,9 +77,14 @@ func (m *Material) Make(cause analysis.Cause, size float64, seed uint64) *Case {
 	c.Facts = c.facts
 	c.Active = analysis.Span{BeginNS: c.active.begin, EndNS: c.active.end}
 	c.StepNS = c.base.length()
+	var longer, whole int64
 	for _, s := range c.steps {
 		c.Steps = append(c.Steps, analysis.Span{BeginNS: s.begin, EndNS: s.end})
+		if s.begin >= c.active.begin && s.begin < c.active.end {
+			longer, whole = longer+s.end-s.begin-s.length, whole+s.length
+		}
 	}
+	c.Excess = float64(longer) / float64(max(1, whole))
 	slices.Sort(c.Ranks)
 	return c.Case
 }

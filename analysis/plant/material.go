@@ -2,6 +2,7 @@ package plant
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gswarm/gswarm/rankagent/gpu/nvmltest"
@@ -82,6 +83,7 @@ func Load() (*Material, error) {
 		for _, s := range slices.Concat(m.truth.In(g, "train"), m.truth.In(g, "train2")) {
 			u.kernels = append(u.kernels, stretch{s.Begin, s.Computed})
 		}
+		u.mend()
 		for i, s := range m.truth.In(g, "train_slow_rank3") {
 			if wait := (stretch{s.Computed, slowest["train_slow_rank3"][i]}); wait.length() > 200e6 {
 				u.spins = append(u.spins, wait)
@@ -89,6 +91,25 @@ func Load() (*Material, error) {
 		}
 	}
 	return m, nil
+}
+
+// mend puts another step's piece into the place of those near which the lag of the
+// windows jumped: what was spread over them there is partly of the step beside.
+func (u *recordedGPU) mend() {
+	share := make([]float64, len(u.kernels))
+	for i, k := range u.kernels {
+		share[i] = u.activity.mean(k)[gpmTensor]
+	}
+	typical := slices.Sorted(slices.Values(share))[len(share)/2]
+	good := func(v float64) bool { return math.Abs(v/typical-1) < 0.03 }
+	last := slices.IndexFunc(share, good)
+	for i := range u.kernels {
+		if good(share[i]) {
+			last = i
+		} else {
+			u.kernels[i] = u.kernels[last]
+		}
+	}
 }
 
 // slowest is, for each step of each phase of training, when the last rank had
