@@ -38,8 +38,12 @@ test: ## unit tests, race detector on; no root, under three minutes
 	$(GO) test -timeout 10m ./shard
 
 .PHONY: readers
-readers: build ## open a timeline with DuckDB, pandas, PyArrow and Polars
+readers: build ## open a timeline with DuckDB, pandas, PyArrow and Polars, and each export with its reader
 	scripts/readers/run
+
+.PHONY: html-check
+html-check: build ## open the report's pages in headless Chromium and use them; PICTURES=DIR leaves pictures of them
+	scripts/html/run $(PICTURES)
 
 .PHONY: e2e
 e2e: build ## end-to-end tests on a real four-node Slurm on this machine; needs root

@@ -9,6 +9,7 @@ import (
 // answer fills in what the run's course shows: phases, steps, who was late, why,
 // and what bounded the work.
 func (m *model) answer(r *Result) {
+	m.marks = m.markedSteps()
 	stages := make([]*stage, 0)
 	for i, span := range m.findPhases() {
 		stages = append(stages, m.stage(i, span))
@@ -16,6 +17,7 @@ func (m *model) answer(r *Result) {
 	for _, st := range stages {
 		r.Findings = append(r.Findings, m.lateFindings(st)...)
 		r.Findings = append(r.Findings, m.jobFindings(st)...)
+		r.Findings = append(r.Findings, m.slowLinks(st)...)
 		for i, s := range st.suspects {
 			late := s.straggler()
 			late.Cause = st.causes[i]
@@ -23,12 +25,16 @@ func (m *model) answer(r *Result) {
 		}
 		r.Phases = append(r.Phases, st.Phase)
 	}
+	r.Findings = append(r.Findings, m.aloneFindings(stages)...)
+	r.Findings = append(r.Findings, m.stallFindings(stages)...)
+	r.Findings = append(r.Findings, m.pressedFindings(m.findPressed())...)
 	r.Findings = mergeFindings(append(r.Findings, m.runFindings(stages)...))
 	slices.SortStableFunc(r.Stragglers, func(a, b Straggler) int {
 		return cmp.Compare(b.Excess*b.Seconds(), a.Excess*a.Seconds())
 	})
 	r.Overall = overall(r.Phases)
-	r.Steps = m.steps(r.Phases)
+	r.Steps = m.steps(stages)
+	r.Remaining = m.remaining(stages)
 }
 
 // stage finds out what a phase was.
@@ -53,7 +59,10 @@ func (m *model) stage(i int, span Span) *stage {
 		st.Steps = int(math.Round(float64(span.EndNS-span.BeginNS) / st.period.ns))
 	}
 	if worked >= someWork {
-		st.suspects = m.findSuspects(i, span, st.period.ns)
+		byUtil, bySM := m.waits(span, st.period.ns)
+		st.suspects = m.findSuspects(i, span, st.period.ns, byUtil, bySM)
+		st.findTurns(byUtil, bySM)
+		st.suspects = append(st.suspects, m.findOneOffs(st, byUtil)...)
 	}
 	st.lost = m.lost(span, st.all, st.suspects)
 	st.Bottleneck = m.bottleneck(span, st.all, st.lost)

@@ -42,6 +42,7 @@ func (m *model) bottleneck(span Span, all []shares, lost []float64) Bottleneck {
 		total[Serial] += wait
 		total[Communication] += s.wait - wait
 		total[Idle] += s.idle
+		total[Unknown] += s.unknown
 	}
 	for a := range total {
 		total[a] /= max(n, 1)
@@ -58,6 +59,11 @@ func (m *model) bottleneck(span Span, all []shares, lost []float64) Bottleneck {
 	maps.DeleteFunc(total, func(_ Activity, v float64) bool { return v < 1e-6 })
 	b := Bottleneck{Shares: total}
 	b.Name = string(largest(total))
+	if worked := 1 - total[Unknown]; total[Unknown] < 1 && worked > someWork && b.Name == string(Unknown) {
+		rest := maps.Clone(total)
+		delete(rest, Unknown)
+		b.Name = string(largest(rest))
+	}
 	b.Basis = m.basis(total)
 	switch {
 	case total[Serial] >= waitBound && total[Serial] < 0.5:
@@ -85,8 +91,8 @@ func largest(total map[Activity]float64) Activity {
 
 // basis says in words what the shares rest on.
 func (m *model) basis(total map[Activity]float64) string {
-	if total[Unknown] >= 0.5 {
-		return "no utilisation was read"
+	if total[Unknown] >= 1-1e-9 {
+		return "neither utilisation nor activity was read"
 	}
 	var from []string
 	util, units := false, false

@@ -16,21 +16,21 @@ const (
 	// others are held against.
 	observed field = iota
 
-	rankCPU        // CPU time
-	rankDelay      // time ready to run, waiting for a core
-	rankThrottled  // time kept from running by a quota, over CPUs
-	rankPreempted  // involuntary switches
-	rankMajor      // page faults that waited for I/O
-	rankRead       // bytes that read calls returned, and bytes asked of storage
-	rankIODelay    // time waited for block I/O
-	rankLimitHits  // times that the memory limit was run into
-	rankOOM        // processes killed for memory
-	rankPSIMem     // time some task of the group waited for memory
-	rankPSIIO      // time some task of the group waited for I/O
-	rankPSICPU     // time some task of the group waited for a CPU
-	rankMigrations // moves to another CPU
-	rankRows       // readings of the rank's own process
-	rankBlocked    // of them with the main thread in an uninterruptible wait
+	rankCPU       // CPU time
+	rankDelay     // time ready to run, waiting for a core
+	rankThrottled // time kept from running by a quota, over CPUs
+	rankMajor     // page faults that waited for I/O
+	rankRead      // bytes that read calls returned, and bytes asked of storage
+	rankIODelay   // time waited for block I/O
+	rankLimitHits // times that the memory limit was run into
+	rankOOM       // processes killed for memory
+	rankPSIMem    // time some task of the group waited for memory
+	rankPSIIO     // time some task of the group waited for I/O
+	rankPSICPU    // time some task of the group waited for a CPU
+	rankRows      // readings of the rank's own process
+	rankBlocked   // of them with the main thread in an uninterruptible wait
+	helperRows    // readings of its helpers
+	helperBlocked // of them in an uninterruptible wait
 
 	nodeBusy       // CPU time that was not idle
 	nodeIdle       // CPU time that was
@@ -86,7 +86,9 @@ type counterTrack struct {
 	track[counted, *counted]
 	slots *[fields]int8
 	block *int64
-	last  map[string]*counterRow
+	// main is the key whose rows count the time.
+	main string
+	last map[string]*counterRow
 }
 
 // counterRow is a row that the next one of its key is held against.
@@ -109,6 +111,9 @@ func (c *counterTrack) since(f field, s Span) float64 {
 // share is a field over the time observed in a span; false where nothing was
 // observed.
 func (c *counterTrack) share(f field, s Span) (float64, bool) {
+	if c == nil {
+		return 0, false
+	}
 	t := c.since(observed, s)
 	if t <= 0 {
 		return 0, false
@@ -188,9 +193,13 @@ func (r *counterReader) grow(e *counterTrack, key string, t int64, b *table.Batc
 	return cell
 }
 
+// maxCounterCells is how many cells a table of counters may take before blocks
+// are made twice as long.
+const maxCounterCells = 1 << 18
+
 // shrink folds the blocks where they have become too many.
 func (r *counterReader) shrink() {
-	if r.cells <= maxCells {
+	if r.cells <= maxCounterCells {
 		return
 	}
 	r.block *= 2

@@ -30,6 +30,8 @@ func (m *model) data() Data {
 	switch {
 	case len(m.devices) == 0:
 		d.Notes = append(d.Notes, "no GPU was seen: balance, phases, steps and stragglers rest on GPU readings and are not known")
+	case !m.anyRead():
+		d.Notes = append(d.Notes, "all readings of the GPUs are null: what they did is not known")
 	case m.span.EndNS-m.span.BeginNS < minPhaseNS:
 		d.Notes = append(d.Notes, fmt.Sprintf("the readings span %.1f s: too short for phases, steps or stragglers to be told", m.span.Seconds()))
 	case len(m.workers) == 1:
@@ -39,4 +41,21 @@ func (m *model) data() Data {
 		d.Notes = append(d.Notes, "the run goes on: this is what was there when it was read")
 	}
 	return d
+}
+
+// anyRead says whether any GPU has a value of any metric.
+func (m *model) anyRead() bool {
+	for _, d := range m.devices {
+		if d.readings != nil {
+			for i := range d.readings.metrics {
+				if d.readings.metrics[i].n > 0 {
+					return true
+				}
+			}
+		}
+		if d.units != nil && d.units.rows > 0 {
+			return true
+		}
+	}
+	return false
 }

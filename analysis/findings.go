@@ -16,6 +16,7 @@ type stage struct {
 	lost     []float64
 	suspects []*suspect
 	period   period
+	turns    []turn
 	// causes are those that explain the suspects, in their order.
 	causes []Cause
 }
@@ -28,6 +29,10 @@ func (m *model) lateFindings(st *stage) []Finding {
 	var out []Finding
 	rules := lateRules()
 	for _, s := range st.suspects {
+		if s.once {
+			st.causes = append(st.causes, "")
+			continue
+		}
 		if s.serial() {
 			st.causes = append(st.causes, SerialRank)
 			out = append(out, s.serialFinding())
@@ -61,17 +66,13 @@ func (m *model) effect(st *stage, s *suspect) float64 {
 
 // serialFinding says that all waited for one.
 func (s *suspect) serialFinding() Finding {
-	f := Finding{
-		Cause: SerialRank, Title: "all others wait while " + s.device.who() + " works alone", Places: []Place{s.device.Place}, Span: s.span,
-		Detail: fmt.Sprintf("The others sat in a collective %s of the time and did nothing of their own; its GPU was empty or copied. Checkpoints, logging and reading by one rank look like that.",
-			percent(s.typical.wait)),
-		Remedy:     "Let every rank write its part, or write in the background (torch.distributed.checkpoint.async_save), and keep what one rank does alone out of the loop.",
-		Severity:   Warning,
-		Confidence: confidence(s, 1),
-		Evidence: []Evidence{
-			s.waited(),
-			s.m.readingsShow(s.device, s.span, fmt.Sprintf("something was resident on it %s of the time, on the others %s", percent(s.own.util), percent(s.rest.util)), table.GPUUtil),
-		},
+	f := serialFinding(s.device, s.span)
+	f.Detail = fmt.Sprintf("The others sat in a collective %s of the time and did nothing of their own; its GPU was empty or copied. Checkpoints, logging and reading by one rank look like that.",
+		percent(s.typical.wait))
+	f.Confidence = confidence(s, 1)
+	f.Evidence = []Evidence{
+		s.waited(),
+		s.m.readingsShow(s.device, s.span, fmt.Sprintf("something was resident on it %s of the time, on the others %s", percent(s.own.util), percent(s.rest.util)), table.GPUUtil),
 	}
 	if s.span.Seconds() >= 0.1*s.m.span.Seconds() {
 		f.Severity = Problem
@@ -84,7 +85,7 @@ func (s *suspect) serialFinding() Finding {
 // phases, and of several GPUs of a node at the same time, and puts all in
 // order: by severity, then by effect.
 func mergeFindings(all []Finding) []Finding {
-	var out []Finding
+	out := []Finding{}
 	for _, f := range all {
 		at := slices.IndexFunc(out, func(o Finding) bool { return o.Cause == f.Cause && joins(o, f) })
 		if at < 0 {

@@ -2,10 +2,10 @@ package analysis
 
 // blockNS is the length of a block to begin with, maxCells how many cells a
 // table may take before blocks are made twice as long. 1,024 GPUs in an hour
-// take 3.7 million blocks of a second and are kept in blocks of four.
+// take 3.7 million blocks of a second and are kept in blocks of eight.
 const (
 	blockNS  = int64(1e9)
-	maxCells = 1 << 20
+	maxCells = 1 << 19
 )
 
 // cell is what another one of the same kind can be added to.

@@ -11,8 +11,6 @@ var rankCounters = []counterColumn{
 	{table.RankCPUUser + tl, rankCPU, ns},
 	{table.RankCPUSystem + tl, rankCPU, ns},
 	{table.RankRunDelay + tl, rankDelay, ns},
-	{table.RankInvoluntary + tl, rankPreempted, 1},
-	{table.RankMigrations + tl, rankMigrations, 1},
 	{table.RankFaultsMajor + tl, rankMajor, 1},
 	{table.RankReadCallBytes + tl, rankRead, 1},
 	{table.RankIODelay + tl, rankIODelay, ns},
@@ -59,7 +57,7 @@ const (
 
 func (r *rankReader) read(ctx context.Context, src Source) error {
 	r.counterReader = newCounterReader(blockNS)
-	r.declare(rankCounters, rankRows, rankBlocked)
+	r.declare(rankCounters, rankRows, rankBlocked, helperRows, helperBlocked)
 	r.declare(groupCounters)
 	columns := []int{
 		table.TLTimeNS, table.TLNode, table.RankRank + tl, table.RankPID + tl, table.RankLocal + tl, table.RankRole + tl,
@@ -90,14 +88,21 @@ func (r *rankReader) row(b *table.Batch, i int) {
 	}
 	pid := pidKey(b.Ints(table.RankPID + tl)[i])
 	cell := r.grow(e, pid, t, b, i, rankCounters, role == roleRank)
-	if cell == nil || role != roleRank {
+	if cell == nil {
+		return
+	}
+	rows, blocked := rankRows, rankBlocked
+	if role == roleWorker {
+		rows, blocked = helperRows, helperBlocked
+	}
+	cell.v[r.slots[rows]]++
+	if b.Valid(table.RankState + tl)[i] && strings.HasPrefix(b.Strings(table.RankState + tl)[i], "D") {
+		cell.v[r.slots[blocked]]++
+	}
+	if role == roleWorker {
 		return
 	}
 	r.grow(e, "group", t, b, i, groupCounters, false)
-	cell.v[r.slots[rankRows]]++
-	if b.Valid(table.RankState + tl)[i] && strings.HasPrefix(b.Strings(table.RankState + tl)[i], "D") {
-		cell.v[r.slots[rankBlocked]]++
-	}
 	k := r.known.get(node, rank)
 	if k.begin == 0 {
 		k.node, k.rank, k.begin, k.since = node, int(rank), t, t
@@ -164,6 +169,8 @@ type nodeReader struct {
 	used map[string]int64
 	size map[string]int64
 	end  map[string]int64
+	// rates are the lowest signalling rates of the nodes' ports.
+	rates map[string]portRate
 }
 
 func newHostReader() *nodeReader {
@@ -206,7 +213,7 @@ func newMountReader() *nodeReader {
 func (r *nodeReader) read(ctx context.Context, src Source) error {
 	r.counterReader = newCounterReader(blockNS)
 	r.declare(r.counters)
-	r.used, r.size, r.end = map[string]int64{}, map[string]int64{}, map[string]int64{}
+	r.used, r.size, r.end, r.rates = map[string]int64{}, map[string]int64{}, map[string]int64{}, map[string]portRate{}
 	columns := []int{table.TLTimeNS, table.TLNode}
 	if r.key >= 0 {
 		columns = append(columns, r.key)
@@ -218,6 +225,10 @@ func (r *nodeReader) read(ctx context.Context, src Source) error {
 	if r.table == table.Host {
 		columns = append(columns, total, free)
 	}
+	const rate = table.IBRate + tl
+	if r.table == table.Infiniband {
+		columns = append(columns, rate)
+	}
 	return src.Rows(ctx, r.table, columns, func(b *table.Batch) error {
 		for i := range b.Rows() {
 			node, t, key := b.Strings(table.TLNode)[i], b.Ints(table.TLTimeNS)[i], ""
@@ -225,8 +236,14 @@ func (r *nodeReader) read(ctx context.Context, src Source) error {
 				key = b.Strings(r.key)[i]
 			}
 			e := r.entity(node, 0)
-			r.grow(e, key, t, b, i, r.counters, len(e.last) < 2)
+			if len(e.last) == 0 {
+				e.main = strings.Clone(key)
+			}
+			r.grow(e, key, t, b, i, r.counters, key == e.main)
 			r.end[node] = max(r.end[node], t)
+			if r.table == table.Infiniband && b.Valid(rate)[i] {
+				r.sawRate(node, b.Strings(rate)[i], t)
+			}
 			if r.table == table.Host && b.Valid(total)[i] && b.Valid(free)[i] {
 				r.size[node] = b.Ints(total)[i]
 				r.used[node] = max(r.used[node], b.Ints(total)[i]-b.Ints(free)[i])
@@ -235,6 +252,19 @@ func (r *nodeReader) read(ctx context.Context, src Source) error {
 		r.shrink()
 		return nil
 	})
+}
+
+// sawRate keeps the lowest rate of a node's ports.
+func (r *nodeReader) sawRate(node, name string, t int64) {
+	was, ok := r.rates[node]
+	switch g := gbit(name); {
+	case g <= 0:
+	case !ok || g < was.gbit:
+		r.rates[strings.Clone(node)] = portRate{gbit: g, name: strings.Clone(name), t: t, rows: 1}
+	case g == was.gbit:
+		was.rows++
+		r.rates[node] = was
+	}
 }
 
 // happening is a row of the table event.

@@ -29,6 +29,8 @@ type model struct {
 	workers []*device
 	// linkPeak and pciePeak are rates in MiB/s that are taken as full.
 	linkPeak, pciePeak float64
+	// marks are when the job marked its steps, nil where it did not.
+	marks []int64
 }
 
 // Peaks of links are the highest rate that a window shows, and no less than
@@ -166,13 +168,11 @@ const spareUse = 0.005
 func (m *model) findSpare() {
 	use := make([]float64, len(m.devices))
 	for i, d := range m.devices {
+		// What the SMs did says more than that something was resident.
 		u := m.usage(d, m.span)
-		use[i] = u.util
-		if !u.utilKnown {
-			use[i] = u.sm
-		}
-		if math.IsNaN(use[i]) {
-			use[i] = 0
+		use[i] = orZero(u.util)
+		if u.unitsKnown {
+			use[i] = u.sm + u.copying + u.tiny
 		}
 	}
 	for i, d := range m.devices {

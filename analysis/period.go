@@ -13,14 +13,18 @@ const (
 	// sharedPeriodicity is how much of the best peak's autocorrelation an
 	// earlier peak must have to be the period, of which the best is a multiple.
 	sharedPeriodicity = 0.7
+	// partRise is how far a peak at a part of the period must stand out of the
+	// trough before, as a share of the best peak.
+	partRise = 0.4
 )
 
 // chunkBins is the length of the pieces in which a long phase is looked at.
 const chunkBins = 1 << 15
 
-// periodOf finds the period of x, in bins, and its autocorrelation there. It
-// returns zeros where x has none.
-func periodOf(x []float64) (period, periodicity float64) {
+// periodOf finds the period of x, in bins, zero where x has none. part is a
+// second to fourth of it that repeats almost as well, zero where none does: bins
+// that are no divisor of a short period hide it behind a multiple.
+func periodOf(x []float64) (period, part float64) {
 	n := len(x)
 	if n < 16 {
 		return 0, 0
@@ -30,15 +34,15 @@ func periodOf(x []float64) (period, periodicity float64) {
 		return 0, 0
 	}
 	type peak struct {
-		lag int
-		ac  float64
+		lag      int
+		ac, rise float64
 	}
 	var peaks []peak
 	best, trough := 0.0, 1.0
 	for lag := 1; lag < len(ac)/3; lag++ {
 		trough = min(trough, ac[lag])
 		if lag > finer && ac[lag] >= ac[lag-1] && ac[lag] > ac[lag+1] && ac[lag]-trough > minRise {
-			peaks = append(peaks, peak{lag, ac[lag]})
+			peaks = append(peaks, peak{lag, ac[lag], ac[lag] - trough})
 			best = max(best, ac[lag])
 			trough = ac[lag]
 		}
@@ -46,10 +50,19 @@ func periodOf(x []float64) (period, periodicity float64) {
 	if best < max(minPeriodicity, 5/math.Sqrt(float64(n))) {
 		return 0, 0
 	}
-	for _, p := range peaks {
-		if p.ac >= sharedPeriodicity*best {
-			return refine(ac, p.lag) / finer, p.ac
+	for i, p := range peaks {
+		if p.ac < sharedPeriodicity*best {
+			continue
 		}
+		for _, q := range peaks[:i] {
+			k := math.Round(float64(p.lag) / float64(q.lag))
+			off := math.Abs(k*float64(q.lag) - float64(p.lag))
+			if k >= 2 && k <= 4 && off <= k*finer/2 && q.rise >= partRise*best {
+				part = float64(q.lag) / finer
+				break
+			}
+		}
+		return refine(ac, p.lag) / finer, part
 	}
 	return 0, 0
 }

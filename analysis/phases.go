@@ -22,13 +22,16 @@ const (
 	// samePhase is the difference that two neighbouring stretches must have in
 	// some channel, as a share of its full scale, to be two phases.
 	samePhase = 0.06
+	// edgeDiffers is how many times that a stretch shorter than a phase must
+	// differ.
+	edgeDiffers = 4
 	// channelNoise is the least deviation of a channel that is believed.
 	channelNoise = 0.015
 )
 
 // channels are what phases are told apart by, each on a scale of 0 to 1.
 func (m *model) channels() (first int64, x [][]float64) {
-	from, to := floorDiv(m.span.BeginNS, m.block), floorDiv(m.span.EndNS, m.block)+1
+	from, to := m.blocks(m.span)
 	n := int(to - from)
 	const count = 8
 	x = make([][]float64, count)
@@ -80,12 +83,14 @@ func (m *model) findPhases() []Span {
 		}
 	}
 	shortest := max(3, int((minPhaseNS+m.block*width-1)/(m.block*width)))
-	cuts := mergeAlike(x, segment(x, shortest))
+	cuts := mergeAlike(x, segment(x, shortest), shortest)
 	var spans []Span
 	for i := range len(cuts) - 1 {
 		s := Span{(first + int64(cuts[i])*width) * m.block, (first + int64(cuts[i+1])*width) * m.block}
-		spans = append(spans, Span{max(s.BeginNS, m.span.BeginNS), min(s.EndNS, m.span.EndNS)})
+		spans = append(spans, s)
 	}
+	// The run's first and last readings lie within a block.
+	spans[0].BeginNS, spans[len(spans)-1].EndNS = m.span.BeginNS, m.span.EndNS
 	return spans
 }
 
@@ -165,14 +170,18 @@ func noise(ch []float64) float64 {
 }
 
 // mergeAlike joins neighbouring stretches whose means differ too little to be
-// two phases, the most alike first.
-func mergeAlike(x [][]float64, cuts []int) []int {
+// two phases, the most alike first. A stretch that is shorter than a phase, at
+// the begin or the end of the run, must differ more: it holds few steps.
+func mergeAlike(x [][]float64, cuts []int, shortest int) []int {
 	for len(cuts) > 2 {
 		at, least := 0, math.Inf(1)
 		for i := 1; i < len(cuts)-1; i++ {
 			d := 0.0
 			for _, ch := range x {
 				d = max(d, math.Abs(median(ch[cuts[i-1]:cuts[i]])-median(ch[cuts[i]:cuts[i+1]])))
+			}
+			if min(cuts[i]-cuts[i-1], cuts[i+1]-cuts[i]) < shortest {
+				d /= edgeDiffers
 			}
 			if d < least {
 				at, least = i, d

@@ -13,8 +13,10 @@ func (m *model) result() *Result {
 	r.GPUs = m.gpus()
 	r.Hosts, r.Ranks = m.hosts(), m.rankUse()
 	r.Totals = totals(r.GPUs)
+	r.Totals.GPUHours = m.gpuSeconds() / 3600
 	r.Balance = m.balance(r.GPUs)
 	r.Job = m.job(r)
+	r.Totals.GPUHours = float64(len(r.GPUs)) * r.Job.Seconds() / 3600
 	m.answer(r)
 	r.Data = m.data()
 	return r

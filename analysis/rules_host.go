@@ -21,7 +21,9 @@ func (m *model) ofRanks(d *device, f field, s Span) (float64, bool) {
 }
 
 // hostMore is by how much more of a field the suspect's rank had than the median
-// of the others; false where it was not read.
+// of the others; false where it was not read. A share of time is held against
+// what is healthy: where all ranks of a node are held up, one of them is so no
+// less.
 func (s *suspect) hostMore(f field) (more, own, rest float64, ok bool) {
 	own, ok = s.m.ofRanks(s.device, f, s.span)
 	if !ok {
@@ -33,10 +35,11 @@ func (s *suspect) hostMore(f field) (more, own, rest float64, ok bool) {
 			all = append(all, v)
 		}
 	}
-	if len(all) == 0 {
-		return own, own, 0, true
+	rest = orZero(median(all))
+	switch f {
+	case rankDelay, rankThrottled, rankPSICPU, rankPSIMem, rankPSIIO, rankIODelay:
+		return max(0, own-min(rest, healthy)), own, rest, true
 	}
-	rest = median(all)
 	return own - rest, own, rest, true
 }
 
@@ -45,16 +48,6 @@ func (s *suspect) known(d *device) *rankFacts {
 	for _, r := range d.ranks {
 		if k := s.m.tables.ranks.known.lookup(d.Node, r); k != nil {
 			return k
-		}
-	}
-	return nil
-}
-
-// track is the counters of the GPU's first rank.
-func (s *suspect) track() *counterTrack {
-	for _, r := range s.device.ranks {
-		if c := s.m.tables.ranks.lookup(s.device.Node, r); c != nil {
-			return c
 		}
 	}
 	return nil
@@ -88,11 +81,8 @@ func hostRules() []rule {
 			cause: InputStall, title: "has an empty GPU in its steps: it waits for its host, most often for input",
 			remedy: "Look at what the rank does between its steps: reading and preparing data, logging, writing checkpoints; record the host's tables too.",
 			explains: func(s *suspect) (float64, []Evidence) {
-				if s.serial() {
-					return 0, nil
-				}
 				says := fmt.Sprintf("its GPU was empty %s of the time, others' %s", percent(s.shares.idle), percent(s.typical.idle))
-				return 0.5 * s.hostSide(), []Evidence{s.m.readingsShow(s.device, s.span, says, table.GPUUtil)}
+				return 0.5 * max(0, s.extraIdle()) / s.excess, []Evidence{s.m.readingsShow(s.device, s.span, says, table.GPUUtil)}
 			},
 		},
 	}
@@ -108,14 +98,15 @@ func (s *suspect) part(share float64) float64 {
 const slightly = 0.01
 
 func starved(s *suspect) (float64, []Evidence) {
-	delay, own, rest, ok := s.hostMore(rankDelay)
-	quota, ownQuota, _, _ := s.hostMore(rankThrottled)
-	if !ok || max(delay, quota) < slightly {
+	_, own, rest, ok := s.hostMore(rankDelay)
+	_, ownQuota, _, _ := s.hostMore(rankThrottled)
+	share := s.m.starvedShare(s.device, s.span) - healthy
+	if !ok || share < slightly {
 		return 0, nil
 	}
 	says := fmt.Sprintf("its main thread was ready and waited for a core %s of the time, others %s; its quota held it %s of the time",
 		percent(own), percent(rest), percent(min(1, ownQuota)))
-	return s.part(max(delay, quota)), []Evidence{countersShow(table.Rank, s.device.Place, s.track(), s.span, says, table.RankRunDelay, table.RankThrottledTime)}
+	return s.part(share), []Evidence{countersShow(table.Rank, s.device.Place, s.m.rankTrack(s.device), s.span, says, table.RankRunDelay, table.RankThrottledTime)}
 }
 
 // badAffinity holds the cores that the rank may use against those of the others
@@ -137,14 +128,18 @@ func badAffinity(s *suspect) (float64, []Evidence) {
 	}
 	few := len(counts) > 0 && 2*float64(*own.affinityCount) <= median(counts)
 	far := own.far() && 2*farOthers <= len(counts)
-	if !few && !far {
+	crowd := s.m.crowded(s.device)
+	if !few && !far && crowd == "" {
 		return 0, nil
 	}
 	says := fmt.Sprintf("it may run on %d cores (%s), others on %.0f", *own.affinityCount, own.affinity, median(counts))
+	if crowd != "" {
+		says += "; " + crowd
+	}
 	if far {
 		says += fmt.Sprintf("; they are on NUMA node %s, its GPU is on node %d", own.affinityNodes, *own.gpuNode)
 	}
-	return s.hostSide(), []Evidence{countersShow(table.Rank, s.device.Place, s.track(), s.span, says, table.RankAffinityCount, table.RankAffinity, table.RankAffinityNodes, table.RankGPUNode)}
+	return s.hostSide(), []Evidence{countersShow(table.Rank, s.device.Place, s.m.rankTrack(s.device), s.span, says, table.RankAffinityCount, table.RankAffinity, table.RankAffinityNodes, table.RankGPUNode)}
 }
 
 // far says that none of the cores that the rank may use is on its GPU's node.
@@ -178,35 +173,44 @@ func inList(list string, n int) bool {
 const faultsASecond = 5
 
 func pressed(s *suspect) (float64, []Evidence) {
-	psi, own, rest, _ := s.hostMore(rankPSIMem)
 	major, ownMajor, restMajor, _ := s.hostMore(rankMajor)
 	hits, ownHits, _, ok := s.hostMore(rankLimitHits)
-	if !ok || psi < slightly && major < faultsASecond && hits < faultsASecond {
+	share := s.m.memoryShare(s.device, s.span) - healthy
+	if !ok || share < slightly && major < faultsASecond && hits < faultsASecond {
 		return 0, nil
 	}
-	says := fmt.Sprintf("its group waited for memory %s of the time, others' %s; %.1f major faults a second, others %.1f; %.1f hits on the memory limit a second",
-		percent(own), percent(rest), ownMajor, restMajor, ownHits)
-	share := s.part(psi)
+	says := fmt.Sprintf("tasks waited for memory %s of the time; %.1f major faults a second, others %.1f; %.1f hits on the memory limit a second",
+		percent(share+healthy), ownMajor, restMajor, ownHits)
+	explained := s.part(share)
 	if major >= faultsASecond || hits >= faultsASecond {
-		share = max(share, 0.8*s.hostSide())
+		explained = max(explained, 0.8*s.hostSide())
 	}
-	return share, []Evidence{countersShow(table.Rank, s.device.Place, s.track(), s.span, says, table.RankPSIMemSome, table.RankFaultsMajor, table.RankMemoryHits)}
+	return explained, []Evidence{countersShow(table.Rank, s.device.Place, s.m.rankTrack(s.device), s.span, says, table.RankPSIMemSome, table.RankFaultsMajor, table.RankMemoryHits)}
 }
 
 func starvedOfInput(s *suspect) (float64, []Evidence) {
-	delay, ownDelay, _, _ := s.hostMore(rankIODelay)
-	psi, own, rest, _ := s.hostMore(rankPSIIO)
-	blocked := 0.0
-	if c := s.track(); c != nil {
-		if rows := c.since(rankRows, s.span); rows > 0 {
-			blocked = c.since(rankBlocked, s.span) / rows
+	c := s.m.rankTrack(s.device)
+	blocked := func(f, rows field) float64 {
+		if n := c.since(rows, s.span); n > 0 {
+			return c.since(f, s.span) / n
 		}
+		return 0
 	}
-	share := max(delay, psi, blocked)
-	if share < slightly {
+	main, helpers := blocked(rankBlocked, rankRows), blocked(helperBlocked, helperRows)
+	_, _, rest, ok := s.hostMore(rankIODelay)
+	share := max(s.m.inputShare(s.device, s.span)-min(rest, healthy), main)
+	if !ok || share < slightly && helpers < mostly {
 		return 0, nil
 	}
-	says := fmt.Sprintf("it waited for block I/O %s of the time; its group waited for I/O %s, others' %s; its main thread was found in an uninterruptible wait in %s of the readings",
-		percent(ownDelay), percent(own), percent(rest), percent(blocked))
-	return s.part(share), []Evidence{countersShow(table.Rank, s.device.Place, s.track(), s.span, says, table.RankIODelay, table.RankPSIIOSome, table.RankState)}
+	says := fmt.Sprintf("it or its group waited for I/O %s of the time; its main thread was found in an uninterruptible wait in %s of the readings, its helpers in %s",
+		percent(share), percent(main), percent(helpers))
+	explained := s.part(share)
+	if helpers >= mostly {
+		explained = max(explained, 0.8*s.hostSide())
+	}
+	return explained, []Evidence{countersShow(table.Rank, s.device.Place, c, s.span, says, table.RankIODelay, table.RankPSIIOSome, table.RankState)}
 }
+
+// mostly is the share of the readings of a rank's helpers that must find them
+// waiting for storage for that to be what holds the rank up.
+const mostly = 0.3

@@ -36,7 +36,14 @@ func jobRules() []jobRule {
 				share := st.Bottleneck.Shares[Input]
 				// Without steps a phase that is part work and part rest looks
 				// alike: only a long one counts.
-				steps := st.period.ns > 0 || st.EndNS-st.BeginNS >= 4*minPhaseNS
+				steps := st.period.ns > 0 && st.EndNS-st.BeginNS >= minPhaseNS || st.EndNS-st.BeginNS >= 4*minPhaseNS
+				// Where some GPUs have no part in the phase, the others do not
+				// wait for that.
+				idle := make([]float64, 0, len(st.all))
+				for _, s := range st.all {
+					idle = append(idle, s.idle)
+				}
+				share = min(share, median(idle))
 				if share < stalled || st.Bottleneck.Name == string(Launch) || !steps {
 					return 0, nil
 				}
@@ -65,7 +72,7 @@ func jobRules() []jobRule {
 		},
 		{
 			cause: PowerCap, severity: Info, title: "the power limit holds the clocks of all GPUs down",
-			remedy: "Nothing is wrong: the work is dense. A higher limit, where the site allows it, gives more; cooler GPUs leak less.",
+			remedy: "Nothing is wrong: the work is dense. A higher limit, where the site allows one, gives more; cooler GPUs leak less.",
 			finds: func(m *model, st *stage) (float64, []Evidence) {
 				_, clock, top := m.powerHeld(st.Span)
 				work := st.Bottleneck.Shares[Compute] + st.Bottleneck.Shares[Memory]
@@ -74,7 +81,7 @@ func jobRules() []jobRule {
 				if st.Bottleneck.Name != "power" || top == 0 {
 					return 0, nil
 				}
-				return work * (1 - clock/top), m.everywhere(st, table.GPU, fmt.Sprintf("SM clock under load %.0f MHz of %.0f MHz with the power limit as the reason", clock, top),
+				return work, m.everywhere(st, table.GPU, fmt.Sprintf("SM clock under load %.0f MHz of %.0f MHz with the power limit as the reason", clock, top),
 					table.GPUClockSM, table.GPUEventReasons, table.GPUPowerNow)
 			},
 		},
@@ -115,9 +122,14 @@ func (m *model) jobFindings(st *stage) []Finding {
 		}
 		f := Finding{
 			Cause: r.cause, Title: r.title, Places: []Place{}, Span: st.Span, Severity: r.severity, Remedy: r.remedy,
-			Effect: ptr(share * st.Seconds() * float64(len(m.workers)) / m.gpuSeconds()), Evidence: shows,
+			Evidence:   shows,
 			Confidence: math.Round(100*clamp(0.5+share/2, 0, 0.95)) / 100,
 			Detail:     fmt.Sprintf("It took %s of the GPUs' time in phase %d.", percent(share), st.Index),
+		}
+		// What the power limit costs cannot be said: no board runs dense work at
+		// its highest clock.
+		if r.cause != PowerCap {
+			f.Effect = ptr(share * st.Seconds() * float64(len(m.workers)) / m.gpuSeconds())
 		}
 		if r.cause == InputStall {
 			m.hostsStall(st, share, &f)

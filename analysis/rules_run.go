@@ -14,6 +14,7 @@ func (m *model) runFindings(stages []*stage) []Finding {
 	var out []Finding
 	out = append(out, m.gpuFaults()...)
 	out = append(out, m.linkErrors(stages)...)
+	out = append(out, m.slowPorts(stages)...)
 	out = append(out, m.networkErrors(stages)...)
 	out = append(out, m.missingNodes()...)
 	out = append(out, m.clockSteps()...)
@@ -356,7 +357,12 @@ func (m *model) lowUse(stages []*stage) []Finding {
 	for _, st := range stages {
 		b := st.Bottleneck.Shares
 		length += st.Seconds()
-		used += st.Seconds() * (b[Compute] + b[Memory] + b[Communication] + b[Transfer] + b[Launch])
+		used += st.Seconds() * (b[Compute] + b[Memory] + b[Transfer] + b[Launch])
+		// Where GPUs are empty most of the time, the driver's windows take
+		// what little there is for more.
+		if b[Communication] > b[Idle]+b[Input] {
+			used += st.Seconds() * b[Communication]
+		}
 	}
 	spare := 0
 	for _, d := range m.devices {

@@ -23,6 +23,9 @@ type shares struct {
 	link float64
 	// idle is the share with nothing on the GPU.
 	idle float64
+	// unknown is what was waiting or empty: without the driver's utilisation
+	// the two cannot be told apart.
+	unknown float64
 }
 
 // workFloor is the least work, in percent, that counts as a GPU's busy level:
@@ -35,80 +38,86 @@ type levels struct {
 	work float64
 	// sm is the SMs' activity for each percent of work, in percent.
 	sm float64
-	// link is the NVLink rate in MiB/s of windows that are filled with
-	// traffic; infinite where none is: bytes then do not say how long they took.
-	link float64
 }
 
-// plateau is by how much the highest rate of a block may lie below the highest
-// of all for windows to be filled with traffic: where traffic comes in bursts
-// shorter than a window, the rates depend on how many a window holds.
-const plateau = 0.05
-
-// levels are the highest window of a block, where three blocks in four stay
-// below. Other work than the stretch's does not matter, and windows that hold
-// only part of a step's work lie below it.
+// levels are the highest window of a block, where nine blocks in ten stay below:
+// windows that hold only part of a step's work lie below it.
 func (m *model) levels(d *device, from, to int64) levels {
-	l := levels{work: math.NaN(), sm: math.NaN(), link: math.Inf(1)}
+	l := levels{work: math.NaN(), sm: math.NaN()}
 	if d.units == nil {
 		return l
 	}
-	var work, sm, link []float64
+	var work, sm []float64
 	for b := max(from, d.units.first); b < min(to, d.units.first+int64(d.units.n)); b++ {
 		if c := d.units.get(b); c.w > 0 {
 			work = append(work, float64(c.maxWork))
 			if c.maxWork > workFloor {
 				sm = append(sm, float64(c.smAtMax/c.maxWork))
 			}
-			link = append(link, float64(c.maxLink))
 		}
 	}
-	l.work = max(workFloor, quantile(work, 0.75))
+	l.work = max(workFloor, quantile(work, 0.9))
 	l.sm = median(sm)
-	if top := quantile(link, 0.9); top >= linkFloor && quantile(link, 0.25) >= (1-plateau)*top {
-		l.link = top
-	}
 	return l
 }
 
 // shares of a GPU's time, given what its units reach.
 func (m *model) shares(u usage, l levels) shares {
 	var s shares
-	resident := u.util
 	switch {
 	case !u.unitsKnown && !u.utilKnown:
 		return s
-	case !u.utilKnown:
-		// Without the driver's utilisation idle time shows only as SMs that
-		// rest; copies do not show then.
-		resident = clamp(u.sm+u.copying, 0, 1)
-	}
-	s.known = true
-	if !u.unitsKnown {
-		s.work, s.idle = resident, 1-resident
+	case !u.unitsKnown:
+		s.known = true
+		s.work, s.idle = clamp(u.util, 0, 1), 1-clamp(u.util, 0, 1)
 		return s
 	}
-	s.copying, s.tiny = u.copying, u.tiny
+	s.known = true
 	s.work = min(1, u.work/l.work)
-	// Copies may go on beside work: then they cost nothing.
-	s.copying = min(s.copying, 1-s.work)
-	s.tiny = min(s.tiny, 1-s.work-s.copying)
-	left := 1 - s.work - s.copying - s.tiny
 	if u.work > 0 {
 		s.memory = s.work * clamp(u.memory/u.work, 0, 1)
 	}
-	s.idle = min(left, 1-clamp(resident, 0, 1))
+	// Copies may go on beside work: then they cost nothing.
+	s.copying = min(u.copying, 1-s.work)
+	s.tiny = min(u.tiny, 1-s.work-s.copying)
+	left := 1 - s.work - s.copying - s.tiny
+	if !u.utilKnown {
+		s.unknown = left
+		return s
+	}
+	s.idle = min(left, 1-clamp(u.util, 0, 1))
 	s.wait = left - s.idle
 	s.link = min(s.wait, u.link/m.linkPeak)
 	return s
+}
+
+// alikeLevel is what a worker's level must be of the median worker's: they run
+// the same kernels, and one whose windows are never full of work, since its host
+// interrupts it, has a level that cannot be seen.
+const alikeLevel = 0.98
+
+// allLevels are the levels of all workers.
+func (m *model) allLevels(from, to int64) []levels {
+	out := make([]levels, len(m.workers))
+	work := make([]float64, len(m.workers))
+	for i, d := range m.workers {
+		out[i] = m.levels(d, from, to)
+		work[i] = out[i].work
+	}
+	typical := median(work)
+	for i := range out {
+		out[i].work = max(out[i].work, alikeLevel*typical)
+	}
+	return out
 }
 
 // spanShares are the shares of all workers in a span, in their order.
 func (m *model) spanShares(s Span) []shares {
 	from, to := m.inner(s)
 	out := make([]shares, len(m.workers))
+	all := m.allLevels(from, to)
 	for i, d := range m.workers {
-		out[i] = m.shares(m.usageOf(d, from, to), m.levels(d, from, to))
+		out[i] = m.shares(m.usageOf(d, from, to), all[i])
 	}
 	return out
 }

@@ -21,9 +21,9 @@ const (
 	likeTheWorst = 0.5
 	// shortestStretch is how long a GPU must be slow to be chronically so.
 	shortestStretch = int64(5e9)
-	// waitedAtLeast is the share of the excess that the others must be seen to
-	// have waited at all, for it to be believed.
-	waitedAtLeast = 1
+	// confirms is the share of an excess by utilisation that the SMs must show,
+	// too: they may hold fewer of them than was taken.
+	confirms = 0.3
 	// clearOfBound is how many times what it is good to an excess must be.
 	clearOfBound = 2
 	// fewSteps is how many steps a stretch must hold.
@@ -51,14 +51,17 @@ type suspect struct {
 	// steady is the share of blocks in which it was so.
 	steady float64
 
+	// once says that it was late in a few steps only, by lengths.
+	once    bool
+	lengths []float64
+
 	own, rest       usage  // rest is the median of the others, value by value
 	shares, typical shares // likewise
 	period          float64
 }
 
 // findSuspects finds who was waited for in a phase.
-func (m *model) findSuspects(phase int, span Span, period float64) []*suspect {
-	byUtil, bySM := m.waits(span, period)
+func (m *model) findSuspects(phase int, span Span, period float64, byUtil, bySM *waiting) []*suspect {
 	var out []*suspect
 	for _, w := range []*waiting{bySM, byUtil} {
 		if len(w.who) < 2 {
@@ -66,6 +69,9 @@ func (m *model) findSuspects(phase int, span Span, period float64) []*suspect {
 		}
 		for i := range w.who {
 			for _, s := range m.late(w, i, period) {
+				if w == bySM && byUtil.meanExcess(s) < -naturalSpread || w == byUtil && bySM.meanExcess(s) < confirms*s.excess {
+					continue
+				}
 				s.phase, s.period = phase, period
 				s.toBorders(span)
 				s.compare(w.who)
@@ -77,6 +83,21 @@ func (m *model) findSuspects(phase int, span Span, period float64) []*suspect {
 		}
 	}
 	return worst(out)
+}
+
+// meanExcess is the excess that a suspect has by this way of looking; infinite
+// where it is none.
+func (w *waiting) meanExcess(s *suspect) float64 {
+	i := slices.Index(w.who, s.device)
+	if i < 0 {
+		return math.Inf(1)
+	}
+	from, to := s.span.BeginNS/s.m.block-w.first, s.span.EndNS/s.m.block-w.first
+	from, to = max(0, from), min(to, int64(len(w.excess[i])))
+	if from >= to {
+		return math.Inf(1)
+	}
+	return mean(w.excess[i][from:to])
 }
 
 // late lists when a worker was late.
@@ -149,9 +170,13 @@ func (s *suspect) compare(who []*device) {
 	from, to := s.m.inner(s.span)
 	var uses []usage
 	var all []shares
-	for _, d := range who {
+	levels := s.m.allLevels(from, to)
+	for i, d := range s.m.workers {
+		if !slices.Contains(who, d) {
+			continue
+		}
 		u := s.m.usageOf(d, from, to)
-		sh := s.m.shares(u, s.m.levels(d, from, to))
+		sh := s.m.shares(u, levels[i])
 		if d == s.device {
 			s.own, s.shares = u, sh
 			continue
@@ -170,12 +195,17 @@ func (s *suspect) takesPart() bool {
 		return true
 	}
 	busy := s.typical.work + s.typical.copying + s.typical.tiny + s.typical.link
-	return busy >= someWork && (math.IsNaN(s.own.util) || s.own.util >= takesPart) && s.typical.wait >= waitedAtLeast*s.excess
+	return busy >= someWork && (math.IsNaN(s.own.util) || s.own.util >= takesPart) && s.typical.wait >= s.excess-s.bound
 }
 
-// serial says that all others did next to nothing but wait.
+// serial says that all others did little but wait while the suspect's GPU did no
+// more than theirs. In steps that come again that is a late rank like any other,
+// unless there is nothing but waiting.
 func (s *suspect) serial() bool {
-	return s.typical.wait > 0.5 && s.typical.work < someWork && s.excess > 0.5
+	if s.typical.wait <= 0.5 || s.excess <= 0.5 {
+		return false
+	}
+	return s.typical.work < someWork || s.period == 0 && s.extraWork() < s.excess/5
 }
 
 func medianUsage(all []usage) usage {
@@ -224,6 +254,11 @@ func (s *suspect) straggler() Straggler {
 	out := Straggler{
 		Place: s.device.Place, Span: s.span, Phase: s.phase, Chronic: s.steady >= steadily, Excess: s.excess,
 	}
+	if s.once {
+		out.Chronic, out.Steps = false, len(s.lengths)
+		out.ExcessNS, out.BoundNS = int64(median(s.lengths)), s.m.block
+		return out
+	}
 	length := s.period
 	if length > 0 {
 		out.Steps = int(math.Round(float64(s.span.EndNS-s.span.BeginNS) / length * s.steady))
@@ -240,6 +275,9 @@ func (m *model) lost(span Span, all []shares, suspects []*suspect) []float64 {
 			if s.device == d {
 				out[i] = 0
 				break
+			}
+			if s.once {
+				continue
 			}
 			part := s.span.Seconds() / span.Seconds()
 			out[i] = max(out[i], part*clamp(all[i].wait-s.shares.wait, 0, s.excess+s.bound))

@@ -43,7 +43,7 @@ type waiting struct {
 // zero: the readings that it is made of are from windows that do not begin
 // together, and over many blocks their noise cancels.
 func (l levels) wait(u usage) float64 {
-	return u.util*(1-u.tiny) - u.work/l.work - min(u.copying, u.util) - u.link/l.link
+	return u.util*(1-u.tiny) - u.work/l.work - min(u.copying, u.util)
 }
 
 // held is the share of the SMs that is active beyond what goes with the work.
@@ -58,8 +58,9 @@ func (m *model) waits(span Span, period float64) (byUtil, bySM *waiting) {
 	from, to := m.inner(span)
 	byUtil, bySM = &waiting{first: from}, &waiting{first: from}
 	var utils, helds []float64
-	for _, d := range m.workers {
-		l := m.levels(d, from, to)
+	all := m.allLevels(from, to)
+	for i, d := range m.workers {
+		l := all[i]
 		util, held := make([]float64, to-from), make([]float64, to-from)
 		for b := range util {
 			u := m.usageOf(d, from+int64(b), from+int64(b)+1)
@@ -76,7 +77,7 @@ func (m *model) waits(span Span, period float64) (byUtil, bySM *waiting) {
 	if wait := median(utils); wait >= showsHeld {
 		scale = median(helds) / wait
 	}
-	if scale < heldSMs/4 { // collectives that hold a few SMs: lost in the noise
+	if scale < heldSMs/2 { // collectives that hold a few SMs: lost in the noise
 		bySM = &waiting{first: from}
 	}
 	for _, series := range bySM.wait {

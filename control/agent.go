@@ -51,4 +51,6 @@ type GPUConfig struct {
 	Budget time.Duration `json:"budget,omitempty"`
 	// ProcessUtil asks for the SM use of each process.
 	ProcessUtil bool `json:"process_util,omitempty"`
+	// NVLinks asks for the counters of each NVLink.
+	NVLinks bool `json:"nvlinks,omitempty"`
 }

@@ -3,14 +3,8 @@ package dataset
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"slices"
 
-	"gopkg.in/yaml.v3"
-
-	"github.com/gswarm/gswarm/rundir"
 	"github.com/gswarm/gswarm/table"
 )
 
@@ -47,7 +41,7 @@ var gpuTables = []*table.Table{table.GPU, table.GPUActivity, table.GPUPower, tab
 
 // GPUs lists the GPUs that have rows, by node and ordinal.
 func (tl *Timeline) GPUs(ctx context.Context) ([]GPU, error) {
-	facts, err := tl.gpuFacts()
+	known, err := tl.knownGPUs()
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +68,7 @@ func (tl *Timeline) GPUs(ctx context.Context) ([]GPU, error) {
 	}
 	var all []GPU
 	for k := range seen {
-		all = append(all, GPU{Node: k.node, Index: k.index, UUID: k.uuid, GPUFacts: facts[k.node][k.uuid]})
+		all = append(all, GPU{Node: k.node, Index: k.index, UUID: k.uuid, GPUFacts: known[k.node][k.uuid]})
 	}
 	slices.SortFunc(all, func(a, b GPU) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Index, b.Index), cmp.Compare(a.UUID, b.UUID))
@@ -82,35 +76,29 @@ func (tl *Timeline) GPUs(ctx context.Context) ([]GPU, error) {
 	return all, nil
 }
 
-// gpuFacts returns what is known of the GPUs, by node and UUID. A node's
-// meta.yaml that is not there says nothing.
-func (tl *Timeline) gpuFacts() (map[string]map[string]GPUFacts, error) {
-	facts := make(map[string]map[string]GPUFacts)
+// knownGPUs returns what is known of the GPUs, by node and UUID. A meta.yaml that
+// is not there or damaged says nothing.
+func (tl *Timeline) knownGPUs() (map[string]map[string]GPUFacts, error) {
+	d, err := tl.accounts()
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]map[string]GPUFacts)
 	for _, n := range tl.Meta.Nodes {
-		meta, err := rundir.ReadNodeMeta(tl.Dir, n.Dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		b, err := yaml.Marshal(meta.GPUs)
-		if err != nil {
-			return nil, fmt.Errorf("reading the GPUs of %s: %w", tl.Dir.MetaFile(n.Dir), err)
-		}
 		var gpus []struct {
 			UUID     string `yaml:"uuid"`
 			GPUFacts `yaml:",inline"`
 		}
-		if err := yaml.Unmarshal(b, &gpus); err != nil {
-			return nil, fmt.Errorf("reading the GPUs of %s: %w", tl.Dir.MetaFile(n.Dir), err)
+		m := d.nodes[n.Dir]
+		if m == nil || remarshal(m.GPUs, &gpus) != nil {
+			continue
 		}
-		if facts[n.Node] == nil {
-			facts[n.Node] = make(map[string]GPUFacts)
+		if known[n.Node] == nil {
+			known[n.Node] = make(map[string]GPUFacts)
 		}
 		for _, g := range gpus {
-			facts[n.Node][g.UUID] = g.GPUFacts
+			known[n.Node][g.UUID] = g.GPUFacts
 		}
 	}
-	return facts, nil
+	return known, nil
 }

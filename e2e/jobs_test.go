@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gswarm/gswarm/merge"
+	"github.com/gswarm/gswarm/rundir"
 	"github.com/gswarm/gswarm/table"
 )
 

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/gswarm/gswarm/export"
-	"github.com/gswarm/gswarm/merge"
 	"github.com/gswarm/gswarm/rundir"
 	"github.com/gswarm/gswarm/shard"
 	"github.com/gswarm/gswarm/table"
@@ -66,9 +65,6 @@ func TestRecordedSealedAndNot(t *testing.T) {
 
 func TestTimeline(t *testing.T) {
 	d := run(t)
-	if _, err := export.Timeline(d); err == nil {
-		t.Error("there is no timeline yet")
-	}
 	src := merged(t, d)
 	rows, err := src.ArrowFiles(context.Background(), t.TempDir())
 	must(t, err)
@@ -76,14 +72,4 @@ func TestTimeline(t *testing.T) {
 	if rows["event"] != 20 || len(src.Losses) == 0 {
 		t.Errorf("rows %v, losses %v", rows, src.Losses)
 	}
-}
-
-// merged is the timeline of a run.
-func merged(t *testing.T, d rundir.Dir) *export.Source {
-	t.Helper()
-	_, err := merge.Run(context.Background(), string(d), merge.Options{})
-	must(t, err)
-	src, err := export.Timeline(d)
-	must(t, err)
-	return src
 }

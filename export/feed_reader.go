@@ -79,6 +79,9 @@ func (r *feedReader) key(b *table.Batch, row int) (k thingKey, ok bool) {
 	return k, true
 }
 
+// at returns a row's time.
+func (r *feedReader) at(b *table.Batch, row int) int64 { return b.Ints(r.time)[row] }
+
 // groupOf is the name of the thing's tracks together.
 func (r *feedReader) groupOf(k thingKey) string {
 	switch {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gswarm/gswarm/clock"
 	"github.com/gswarm/gswarm/clock/rows"
+	"github.com/gswarm/gswarm/dataset"
 	"github.com/gswarm/gswarm/export"
 	"github.com/gswarm/gswarm/merge"
 	"github.com/gswarm/gswarm/rundir"
@@ -72,6 +73,21 @@ const (
 // fixture makes the run and merges it.
 func fixture(t testing.TB) *export.Source {
 	t.Helper()
+	return merged(t, unmerged(t))
+}
+
+// merged is the timeline of a run.
+func merged(t testing.TB, d rundir.Dir) *export.Source {
+	t.Helper()
+	_, err := merge.Run(context.Background(), string(d), merge.Options{})
+	must(t, err)
+	tl, err := dataset.Open(d)
+	must(t, err)
+	return export.Timeline(tl)
+}
+
+func unmerged(t testing.TB) rundir.Dir {
+	t.Helper()
 	d := rundir.Dir(t.TempDir())
 	end := fixtureTime(fixtureLen)
 	must(t, os.MkdirAll(d.Nodes(), 0o700))
@@ -92,11 +108,7 @@ func fixture(t testing.TB) *export.Source {
 		must(t, rundir.WriteNodeMeta(d, name, &rundir.NodeMeta{Node: name, GPUs: gpus, End: &rundir.NodeEnd{Reason: "job ended"}}))
 		spool(t, d, n)
 	}
-	_, err := merge.Run(context.Background(), string(d), merge.Options{})
-	must(t, err)
-	src, err := export.Timeline(d)
-	must(t, err)
-	return src
+	return d
 }
 
 // spool writes and seals the rows of a node.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gswarm/gswarm/dataset"
+	"github.com/gswarm/gswarm/rundir"
 	"github.com/gswarm/gswarm/table"
 )
 
@@ -101,13 +102,38 @@ type framesGPU struct {
 	Peak   *float64 `json:"dram_bandwidth_peak"`
 }
 
-// gpuID is how a GPU is called in frames: node, ordinal and model.
-func gpuID(g dataset.GPU) string {
-	id := g.Node + ":" + strconv.FormatInt(g.Index, 10)
-	if g.Name != "" {
-		id += ":" + g.Name
+// gpuIDs are what the GPUs are called in frames: node, ordinal and model.
+func gpuIDs(gpus []dataset.GPU) []string {
+	ids := ordinals(gpus)
+	for i, g := range gpus {
+		ids[i] = g.Node + ":" + ids[i]
+		if g.Name != "" {
+			ids[i] += ":" + g.Name
+		}
 	}
-	return id
+	return ids
+}
+
+// ordinals are the GPUs' ordinals in their nodes. Where two GPUs of a node have
+// one, as happens where its samplers said nothing of their GPUs, the UUID tells
+// them apart.
+func ordinals(gpus []dataset.GPU) []string {
+	type place struct {
+		node  string
+		index int64
+	}
+	seen := make(map[place]int)
+	for _, g := range gpus {
+		seen[place{g.Node, g.Index}]++
+	}
+	all := make([]string, len(gpus))
+	for i, g := range gpus {
+		all[i] = strconv.FormatInt(g.Index, 10)
+		if seen[place{g.Node, g.Index}] > 1 {
+			all[i] += "-" + rundir.CleanName(g.UUID)
+		}
+	}
+	return all
 }
 
 // JSON writes a timeline as frames: what every GPU did in every stretch of time,
@@ -118,7 +144,8 @@ func (s *Source) JSON(ctx context.Context, w io.Writer, every time.Duration) (Fr
 		return FramesSummary{}, err
 	}
 	sum := FramesSummary{GPUs: len(g.gpus), Notes: unknown(g.gpus)}
-	head, err := json.Marshal(newFramesHead(s, g, sum.Notes))
+	names := gpuIDs(g.gpus)
+	head, err := json.Marshal(newFramesHead(s, g, names, sum.Notes))
 	if err != nil {
 		return sum, err
 	}
@@ -126,7 +153,7 @@ func (s *Source) JSON(ctx context.Context, w io.Writer, every time.Duration) (Fr
 	put := func(b []byte) { _, _ = out.Write(b) }
 	put(append(head[:len(head)-1], ",\"frames\":["...))
 	fields := frameFields(g.gpus)
-	ids := frameIDs(g.gpus)
+	ids := frameIDs(names)
 	means := make([]cell, len(fields)*len(g.gpus))
 	var line []byte
 	err = g.frames(ctx, func(f *frame) error {
@@ -143,12 +170,12 @@ func (s *Source) JSON(ctx context.Context, w io.Writer, every time.Duration) (Fr
 		return sum, fmt.Errorf("exporting: %w", err)
 	}
 	put([]byte("\n],\"summary_by_device\":{"))
-	for i, gpu := range g.gpus {
+	for i, name := range names {
 		line = line[:0]
 		if i > 0 {
 			line = append(line, ',')
 		}
-		line = append(appendText(append(line, '\n'), gpuID(gpu)), ':', '{')
+		line = append(appendText(append(line, '\n'), name), ':', '{')
 		for k, f := range fields[:2] {
 			if k > 0 {
 				line = append(line, ',')
@@ -166,10 +193,10 @@ func (s *Source) JSON(ctx context.Context, w io.Writer, every time.Duration) (Fr
 	return sum, nil
 }
 
-func newFramesHead(s *Source, g *grid, notes []string) framesHead {
+func newFramesHead(s *Source, g *grid, names, notes []string) framesHead {
 	head := framesHead{Run: filepath.Base(string(s.dir)), Interval: time.Duration(g.every).Seconds(), Notes: append([]string{}, notes...), GPUs: []framesGPU{}}
-	for _, gpu := range g.gpus {
-		f := framesGPU{ID: gpuID(gpu), Node: gpu.Node, Index: gpu.Index, UUID: gpu.UUID}
+	for i, gpu := range g.gpus {
+		f := framesGPU{ID: names[i], Node: gpu.Node, Index: gpu.Index, UUID: gpu.UUID}
 		if gpu.Name != "" {
 			f.Name = &gpu.Name
 		}
@@ -205,12 +232,12 @@ func unknown(gpus []dataset.GPU) (notes []string) {
 }
 
 // frameIDs is the array of the GPUs' names, the same in every frame.
-func frameIDs(gpus []dataset.GPU) (line []byte) {
-	for i, g := range gpus {
+func frameIDs(names []string) (line []byte) {
+	for i, name := range names {
 		if i > 0 {
 			line = append(line, ',')
 		}
-		line = appendText(line, gpuID(g))
+		line = appendText(line, name)
 	}
 	return line
 }

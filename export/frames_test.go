@@ -11,10 +11,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gswarm/gswarm/dataset"
 	"github.com/gswarm/gswarm/export"
 	"github.com/gswarm/gswarm/table"
 )
@@ -35,6 +37,77 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s: summary %+v, valid %v", every, sum, json.Valid(b.Bytes()))
 		}
 		golden(t, fmt.Sprintf("frames-%s.json", every), runName(b.Bytes()))
+	}
+}
+
+// What is not known is null and said: a node that left no meta.yaml and nothing
+// that ties its clock to the others.
+func TestJSONUnknown(t *testing.T) {
+	d := unmerged(t)
+	must(t, os.Remove(d.MetaFile("n1")))
+	must(t, os.Remove(d.Join("nodes", "n1", "clock_exchange-0.parquet")))
+	src := merged(t, d)
+	if !slices.ContainsFunc(src.Losses, func(l string) bool { return strings.Contains(l, "no_clock") }) {
+		t.Errorf("losses %v", src.Losses)
+	}
+	var b bytes.Buffer
+	sum, err := src.JSON(context.Background(), &b, time.Second)
+	must(t, err)
+	if len(sum.Notes) != 2 || !strings.Contains(sum.Notes[1], "dram_bandwidth is null for 2 of 4 GPUs") {
+		t.Errorf("notes %q", sum.Notes)
+	}
+	var got struct {
+		GPUs []struct {
+			ID   string  `json:"gpu_id"`
+			Name *string `json:"name"`
+		}
+		Frames []struct {
+			Bound *int64     `json:"time_bound_ns"`
+			Util  []*float64 `json:"gpu_util"`
+			DRAM  []*float64 `json:"dram_bandwidth"`
+		}
+	}
+	must(t, json.Unmarshal(b.Bytes(), &got))
+	if got.GPUs[2].ID != "n1:0" || got.GPUs[2].Name != nil {
+		t.Errorf("GPUs %+v", got.GPUs)
+	}
+	for i, f := range got.Frames {
+		if f.Bound != nil && f.Util[2] != nil {
+			t.Errorf("frame %d has the bound %d", i, *f.Bound)
+		}
+		if f.DRAM[2] != nil || i == 0 && (f.DRAM[0] == nil || f.Util[2] == nil) {
+			t.Errorf("frame %d: %+v", i, f)
+		}
+	}
+}
+
+// A selection has the whole's frames.
+func TestFramesSelected(t *testing.T) {
+	src := fixture(t)
+	lines := func() []string {
+		var b bytes.Buffer
+		_, _, err := src.CSV(context.Background(), &b, 250*time.Millisecond)
+		must(t, err)
+		return strings.SplitAfter(b.String(), "\n")[1:]
+	}
+	want := slices.DeleteFunc(lines(), func(l string) bool {
+		return !strings.Contains(l, ",n1,") || !strings.HasPrefix(l, "2025-11-20T12:00:01")
+	})
+	must(t, src.Select([]string{"n1"}, time.Second, 2*time.Second))
+	have := lines()
+	if !slices.Equal(have[:len(have)-1], want) || len(want) != 4 {
+		t.Errorf("%q\nwant %q", have, want)
+	}
+	if err := src.Select([]string{"n2"}, 0, 0); err == nil || !strings.Contains(err.Error(), "n0, n1") {
+		t.Error(err)
+	}
+}
+
+// GPUs of one ordinal in a node are told apart.
+func TestOrdinals(t *testing.T) {
+	got := export.Ordinals([]dataset.GPU{{Node: "a", UUID: "GPU-1"}, {Node: "b", UUID: "GPU-1"}, {Node: "b", UUID: "GPU-2"}, {Node: "b", Index: 1}})
+	if want := []string{"0", "0-GPU-1", "0-GPU-2", "1"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

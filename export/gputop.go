@@ -34,7 +34,7 @@ func topGauges() []gauge {
 // topSingle and topMulti are the files of a node: one for each GPU, and one for
 // all of them where there are several.
 const (
-	topSingle = "gpu_stats_gpu%d.json"
+	topSingle = "gpu_stats_gpu%s.json"
 	topMulti  = "gpu_stats_multi_gpu.json"
 	// topTime is how that format's readers take times: no zone, microseconds.
 	topTime = "2006-01-02T15:04:05.000000"
@@ -78,13 +78,14 @@ func (s *Source) GPUTop(ctx context.Context, dir string, every time.Duration) (F
 }
 
 func topNodes(gpus []dataset.GPU, dir string) (nodes []*topNode) {
+	names := ordinals(gpus)
 	for i, gpu := range gpus {
 		if i == 0 || gpus[i-1].Node != gpu.Node {
 			nodes = append(nodes, &topNode{multi: appender{path: filepath.Join(dir, gpu.Node, topMulti)}})
 		}
 		n := nodes[len(nodes)-1]
 		n.gpus = append(n.gpus, i)
-		n.single = append(n.single, appender{path: filepath.Join(dir, gpu.Node, fmt.Sprintf(topSingle, gpu.Index))})
+		n.single = append(n.single, appender{path: filepath.Join(dir, gpu.Node, fmt.Sprintf(topSingle, names[i]))})
 	}
 	return nodes
 }

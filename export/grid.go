@@ -2,7 +2,6 @@ package export
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"time"
 
@@ -62,7 +61,7 @@ type grid struct {
 }
 
 func (s *Source) grid(ctx context.Context, gauges []gauge, every time.Duration) (*grid, error) {
-	gpus, err := s.timeline.GPUs(ctx)
+	gpus, err := s.gpus(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -124,6 +123,10 @@ func (g *grid) span() (first, last int64, ok bool, err error) {
 		if !timed {
 			continue
 		}
+		from, to = max(from, g.source.from), min(to, g.source.until-1)
+		if from > to {
+			continue
+		}
 		from, to = floorDiv(from, g.every), floorDiv(to, g.every)
 		if !ok {
 			first, last, ok = from, to, true
@@ -174,7 +177,8 @@ func (g *grid) fill(ctx context.Context, frames []frame) error {
 			}
 		}
 		err := g.source.timeline.Between(ctx, table.Timeline(t).Select(names...), begin, until, func(b *table.Batch) error {
-			return g.take(b, gauges, frames)
+			g.take(b, gauges, frames)
+			return nil
 		})
 		if err != nil {
 			return err
@@ -184,7 +188,7 @@ func (g *grid) fill(ctx context.Context, frames []frame) error {
 }
 
 // take adds a batch's rows to the frames.
-func (g *grid) take(b *table.Batch, gauges []int, frames []frame) error {
+func (g *grid) take(b *table.Batch, gauges []int, frames []frame) {
 	times, begins, bounds, bounded := b.Ints(gridTime), b.Ints(gridBegin), b.Ints(gridBound), b.Valid(gridBound)
 	node, index, uuid := b.Strings(gridNode), b.Ints(gridGPU), b.Strings(gridUUID)
 	begin, end := frames[0].begin, frames[len(frames)-1].end
@@ -195,11 +199,12 @@ func (g *grid) take(b *table.Batch, gauges []int, frames []frame) error {
 		if times[r] < begin || begins[r] >= end || window && times[r] == begin {
 			continue
 		}
-		if k := (thingKey{node[r], index[r], uuid[r]}); k != last || !known {
-			if slot, known = g.slots[k]; !known {
-				return fmt.Errorf("a GPU of %s appeared while the timeline was read; export again", k.node)
-			}
+		if k := (thingKey{node[r], index[r], uuid[r]}); k != last {
+			slot, known = g.slots[k]
 			last = k
+		}
+		if !known { // of a node that is not wanted
+			continue
 		}
 		bound := int64(-1)
 		if bounded[r] {
@@ -219,7 +224,6 @@ func (g *grid) take(b *table.Batch, gauges []int, frames []frame) error {
 			at = to
 		}
 	}
-	return nil
 }
 
 // add adds a row to a frame.

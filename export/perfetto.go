@@ -56,7 +56,7 @@ type PerfettoSummary struct {
 // packets and a few words for each series.
 func (s *Source) Perfetto(ctx context.Context, w io.Writer, o PerfettoOptions) (PerfettoSummary, error) {
 	var sum PerfettoSummary
-	gpus, err := s.timeline.GPUs(ctx)
+	gpus, err := s.gpus(ctx)
 	if err != nil {
 		return sum, err
 	}
@@ -97,25 +97,6 @@ func (s *Source) Perfetto(ctx context.Context, w io.Writer, o PerfettoOptions) (
 	}, nil
 }
 
-// span returns the least and the greatest time of the timeline.
-func (s *Source) span() (from, to int64, err error) {
-	known := false
-	for _, t := range table.All() {
-		a, b, ok, err := s.timeline.Span(t)
-		if err != nil {
-			return 0, 0, err
-		}
-		if !ok {
-			continue
-		}
-		if !known {
-			from, to, known = a, b, true
-		}
-		from, to = min(from, a), max(to, b)
-	}
-	return from, to, nil
-}
-
 // place is where something is shown: a node, a group in it, a track in that.
 type place struct{ node, group, track string }
 
@@ -135,7 +116,9 @@ type perfetto struct {
 // the order of the timeline.
 func (p *perfetto) name(gpus []dataset.GPU) {
 	for _, n := range p.source.timeline.Meta.Nodes {
-		p.group(n.Node, "")
+		if p.source.wantsNode(n.Node) {
+			p.group(n.Node, "")
+		}
 	}
 	p.texts = make(map[place]string)
 	for _, g := range gpus {
@@ -158,13 +141,14 @@ func (p *perfetto) choose(feeds []feed, gpus int, from, to, most int64) int64 {
 	if most <= 0 {
 		most = DefaultPoints
 	}
+	nodes, share := p.share(from, to)
 	points := func(bucket int64) (n int64) {
 		for _, f := range feeds {
-			rows := p.source.timeline.Count(f.table)
+			rows := int64(share * float64(p.source.timeline.Count(f.table)))
 			if bucket > 0 && f.group == groupGPU {
 				rows = min(rows, 2*int64(gpus)*((to-from)/bucket+1))
 			} else if bucket > 0 && f.thing == "" {
-				rows = min(rows, 2*int64(len(p.source.timeline.Meta.Nodes))*((to-from)/bucket+1))
+				rows = min(rows, 2*int64(nodes)*((to-from)/bucket+1))
 			} else if bucket > int64(2*time.Second) { // one row a second of each thing
 				rows = rows*2*int64(time.Second)/bucket + 1
 			}
@@ -181,6 +165,22 @@ func (p *perfetto) choose(feeds []feed, gpus int, from, to, most int64) int64 {
 		}
 	}
 	return int64(buckets[len(buckets)-1])
+}
+
+// share returns how many nodes are wanted, and the share of the rows that is
+// about theirs in [from, to].
+func (p *perfetto) share(from, to int64) (nodes int, share float64) {
+	tl := p.source.timeline
+	for _, n := range tl.Meta.Nodes {
+		if p.source.wantsNode(n.Node) {
+			nodes++
+		}
+	}
+	share = float64(nodes) / float64(max(len(tl.Meta.Nodes), 1))
+	if begin, end, ok, err := tl.Span(table.Host); err == nil && ok && end > begin {
+		share *= min(1, float64(to-from)/float64(end-begin))
+	}
+	return nodes, share
 }
 
 // The order of what stands below a node, and of what stands below a group.
@@ -233,10 +233,10 @@ type thing struct {
 func (p *perfetto) feed(ctx context.Context, f feed) error {
 	r := newFeedReader(f)
 	things := make(map[thingKey]*thing)
-	err := p.source.timeline.Read(ctx, r.form, func(b *table.Batch) error {
+	err := p.source.read(ctx, r.form, func(b *table.Batch) error {
 		for row := range b.Rows() {
 			key, ok := r.key(b, row)
-			if !ok {
+			if !ok || !p.source.wants(key.node, r.at(b, row)) {
 				continue
 			}
 			th := things[key]
@@ -297,8 +297,13 @@ func (p *perfetto) line(at place) trackID {
 	return id
 }
 
+// slice shows the part of a slice that is wanted.
 func (p *perfetto) slice(l Slice, notes []note) {
-	p.out.slice(p.line(place{l.Node, l.Group, l.Track}), l.Begin, max(l.End, l.Begin), l.Name, notes)
+	if l.End < p.source.from || l.Begin >= p.source.until || !p.source.wantsNode(l.Node) {
+		return
+	}
+	begin, end := max(l.Begin, p.source.from), min(l.End, p.source.until)
+	p.out.slice(p.line(place{l.Node, l.Group, l.Track}), begin, max(end, begin), l.Name, notes)
 }
 
 // events shows what happened as instants, and the ranks' processes as slices.
@@ -340,6 +345,9 @@ func (p *perfetto) events(ctx context.Context) error {
 					run.End = t
 					p.slice(run.Slice, run.notes)
 				}
+			}
+			if !p.source.wants(node, t) {
+				continue
 			}
 			say := kind
 			if text, ok := detail["text"].(string); ok && kind == "mark" {

@@ -201,3 +201,50 @@ func TestPerfettoThinned(t *testing.T) {
 		}
 	}
 }
+
+// A selection holds what the whole has of it, slices cut to the stretch.
+func TestPerfettoSelected(t *testing.T) {
+	src := fixture(t)
+	var whole, part bytes.Buffer
+	_, err := src.Perfetto(context.Background(), &whole, export.PerfettoOptions{})
+	must(t, err)
+	must(t, src.Select([]string{"n1"}, 500*time.Millisecond, 1500*time.Millisecond))
+	_, err = src.Perfetto(context.Background(), &part, export.PerfettoOptions{})
+	must(t, err)
+	counters := func(trace []byte, keep func(at float64, series string) bool) (found []string) {
+		for l := range strings.Lines(dump(t, trace)) {
+			when, series, _ := strings.Cut(l, " ")
+			var at float64
+			if n, _ := fmt.Sscan(when, &at); n == 1 && strings.Contains(series, " counter ") && keep(at, series) {
+				found = append(found, l)
+			}
+		}
+		return found
+	}
+	have := counters(part.Bytes(), func(float64, string) bool { return true })
+	// What stands at a window's begin belongs to the stretch by its end, and
+	// growth needs two readings of the stretch.
+	want := counters(whole.Bytes(), func(at float64, series string) bool {
+		if !strings.HasPrefix(series, "n1/") || strings.Contains(series, "CPUs in use") {
+			return false
+		}
+		for _, window := range []string{"SMs", "tensor", "device memory", "NVLink", "PCIe"} {
+			if strings.Contains(series, "/"+window) {
+				at += float64(fixtureTick) / 1e9
+			}
+		}
+		return at >= 0.5 && at < 1.5
+	})
+	if !slices.Equal(have, want) || len(have) == 0 {
+		t.Errorf("%d values, want %d: %s", len(have), len(want), head([]byte(strings.Join(have, "")), []byte(strings.Join(want, ""))))
+	}
+	said := dump(t, part.Bytes())
+	for _, l := range []string{"0.500000 n1/rank 1/process begin python", "1.500000 n1/rank 1/process end", "1.500000 n1/GPU 1/no rows of gpu end"} {
+		if !strings.Contains(said, l) {
+			t.Errorf("it lacks %q", l)
+		}
+	}
+	if strings.Contains(said, "n0") {
+		t.Error("it has something of the other node")
+	}
+}

@@ -5,7 +5,11 @@ package export
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/gswarm/gswarm/dataset"
 	"github.com/gswarm/gswarm/rundir"
@@ -21,15 +25,81 @@ type Source struct {
 	Losses []string
 	// cells bounds the frames that are filled at a time.
 	cells int
+	// nodes, from and until say what is wanted of the timeline: these nodes, nil
+	// for all, and the rows of [from, until).
+	nodes       []string
+	from, until int64
 }
 
 // Timeline is the source of rows on the reference clock.
-func Timeline(dir rundir.Dir) (*Source, error) {
-	tl, err := dataset.Open(dir)
-	if err != nil {
-		return nil, err
+func Timeline(tl *dataset.Timeline) *Source {
+	return &Source{dir: tl.Dir, timeline: tl, Losses: tl.Losses(), cells: maxCells, from: math.MinInt64, until: math.MaxInt64}
+}
+
+// Select narrows what Perfetto, JSON, CSV, GPUTop and TFEvents take of a timeline:
+// to some nodes, nil for all, and to the stretch from so long after its first row
+// until so long after it, 0 for the end.
+func (s *Source) Select(nodes []string, from, until time.Duration) error {
+	var have []string
+	for _, n := range s.timeline.Meta.Nodes {
+		have = append(have, n.Node)
 	}
-	return &Source{dir: dir, timeline: tl, Losses: tl.Losses(), cells: maxCells}, nil
+	for _, n := range nodes {
+		if !slices.Contains(have, n) {
+			return fmt.Errorf("the run has no node %q; its nodes are %s", n, strings.Join(slices.Compact(have), ", "))
+		}
+	}
+	begin, end, err := s.span()
+	if err != nil {
+		return err
+	}
+	if length := time.Duration(end - begin); from > length {
+		return fmt.Errorf("the run ends %s after its first reading, before the stretch begins", length.Round(time.Millisecond))
+	}
+	s.nodes, s.from = nodes, begin+int64(from)
+	if until > 0 {
+		s.until = begin + int64(until)
+	}
+	return nil
+}
+
+// wants says whether a row is wanted.
+func (s *Source) wants(node string, t int64) bool {
+	return t >= s.from && t < s.until && s.wantsNode(node)
+}
+
+func (s *Source) wantsNode(node string) bool {
+	return s.nodes == nil || slices.Contains(s.nodes, node)
+}
+
+// read passes the rows of the timeline that may be wanted.
+func (s *Source) read(ctx context.Context, form *table.Table, fn func(*table.Batch) error) error {
+	return s.timeline.Between(ctx, form, s.from, s.until, fn)
+}
+
+// gpus lists the GPUs of the nodes that are wanted.
+func (s *Source) gpus(ctx context.Context) ([]dataset.GPU, error) {
+	all, err := s.timeline.GPUs(ctx)
+	return slices.DeleteFunc(all, func(g dataset.GPU) bool { return !s.wantsNode(g.Node) }), err
+}
+
+// span returns the least and the greatest time of what is wanted of the timeline.
+func (s *Source) span() (from, to int64, err error) {
+	known := false
+	for _, t := range table.All() {
+		a, b, ok, err := s.timeline.Span(t)
+		if err != nil {
+			return 0, 0, err
+		}
+		if !ok {
+			continue
+		}
+		if !known {
+			from, to, known = a, b, true
+		}
+		from, to = min(from, a), max(to, b)
+	}
+	return max(from, s.from), min(to, s.until-1), nil
 }
 
 // Recorded is the source of rows as the nodes recorded them, on each node's own

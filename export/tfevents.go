@@ -61,7 +61,7 @@ func (s *Source) TFEvents(ctx context.Context, dir string, every time.Duration) 
 	for i, q := range g.gauges {
 		tags[i] = q.table.Name + "/" + q.column
 	}
-	files := make([]appender, len(g.gpus))
+	files, names := make([]appender, len(g.gpus)), ordinals(g.gpus)
 	var event, values, value message
 	err = g.frames(ctx, func(f *frame) error {
 		sum.Frames++
@@ -82,7 +82,7 @@ func (s *Source) TFEvents(ctx context.Context, dir string, every time.Duration) 
 			}
 			to := &files[gpu]
 			if to.path == "" {
-				run := fmt.Sprintf("%s-gpu%d", facts.Node, facts.Index)
+				run := facts.Node + "-gpu" + names[gpu]
 				to.path = filepath.Join(dir, run, fmt.Sprintf("events.out.tfevents.%010d.%s", f.begin/1e9, facts.Node))
 				event = tfEvent(event[:0], f)
 				event.text(tfVersion, tfFormat)

@@ -82,6 +82,9 @@ func others(r *analysis.Result) []analysis.Finding {
 // others wait for is 1/(1-excess) times as long as theirs.
 func stragglerSentence(r *analysis.Result) string {
 	g := r.Stragglers[0]
+	if g.ExcessNS == 0 { // it worked alone
+		return placeText(g.Place) + " worked alone for " + duration(g.Seconds()) + " while the others waited"
+	}
 	text := placeText(g.Place) + " was slower than the others"
 	if g.Excess > 0 && g.Excess < 1 {
 		text = fmt.Sprintf("%s was %.1f× slower than the others", placeText(g.Place), 1/(1-g.Excess))

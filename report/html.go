@@ -195,10 +195,7 @@ func packed(r *analysis.Result, s *Series) (curves, facts string, err error) {
 
 func pack(b []byte) (string, error) {
 	var z bytes.Buffer
-	w, err := gzip.NewWriterLevel(&z, gzip.BestCompression)
-	if err != nil {
-		return "", err
-	}
+	w := gzip.NewWriter(&z)
 	if _, err := w.Write(b); err != nil {
 		return "", err
 	}

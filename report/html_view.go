@@ -17,6 +17,7 @@ type view struct {
 	Tiles                                              []tile
 	Findings                                           []findingView
 	FewerFindings                                      string
+	Quiet                                              int
 	Stragglers                                         []stragglerView
 	Balance                                            []balanceView
 	GPUs, Hosts                                        []rowView
@@ -35,13 +36,13 @@ type findingView struct {
 	Index, N             int
 	Title, Severity, How string
 	Detail, Remedy       string
-	Jump                 bool
+	Jump, Quiet          bool
 	Evidence             []evidenceView
 }
 
 type evidenceView struct{ Says, Where string }
 
-type stragglerView struct{ Who, At, For, Waited, Share, Often, Why string }
+type stragglerView struct{ Who, At, For, How, Why string }
 
 type balanceView struct{ Name, CV, Key, Class, Lowest, Highest, GPUs string }
 
@@ -84,6 +85,11 @@ func viewOf(r *analysis.Result) *view {
 	v.Findings = findingViews(r)
 	if n := len(r.Findings) - mostFindings; n > 0 {
 		v.FewerFindings = fmt.Sprintf("and %s more: gswarm report --json", count(int64(n)))
+	}
+	for _, f := range v.Findings {
+		if f.Quiet {
+			v.Quiet++
+		}
 	}
 	v.Stragglers = stragglerViews(r)
 	v.Balance, v.GPUs, v.Hosts = balanceViews(r), gpuRows(r), hostRows(r)
@@ -164,8 +170,8 @@ func findingViews(r *analysis.Result) []findingView {
 			break
 		}
 		v := findingView{
-			Index: i, N: i + 1, Title: clean(f.Title), Severity: clean(string(f.Severity)), Detail: clean(f.Detail), Remedy: clean(f.Remedy),
-			Jump: r.Job.GPUs > 0,
+			Index: i, N: i + 1, Title: sentence(clean(f.Title)), Severity: clean(string(f.Severity)), Detail: clean(f.Detail), Remedy: clean(f.Remedy),
+			Jump: r.Job.GPUs > 0, Quiet: f.Severity == analysis.Info,
 		}
 		var how []string
 		if p := places(f.Places); p != "" {
@@ -199,16 +205,8 @@ func stragglerViews(r *analysis.Result) []stragglerView {
 		if i == mostRows {
 			break
 		}
-		often, why := "in every step", "no cause found"
-		if !g.Chronic {
-			often = "in " + plural(g.Steps, "step")
-		}
-		if g.Cause != "" {
-			why = causeClause(g.Cause)
-		}
-		views = append(views, stragglerView{
-			placeText(g.Place), since(r.Job.BeginNS, g.BeginNS), duration(g.Seconds()), nanos(g.ExcessNS) + " ± " + nanos(g.BoundNS), percent(g.Excess), often, why,
-		})
+		how, why := waited(g)
+		views = append(views, stragglerView{placeText(g.Place), since(r.Job.BeginNS, g.BeginNS), duration(g.Seconds()), how, why})
 	}
 	return views
 }

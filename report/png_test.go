@@ -17,10 +17,13 @@ func TestPNG(t *testing.T) {
 	none := even()
 	none.Job.EndNS = none.Job.BeginNS
 	none.Phases = nil
-	cases := results()
-	cases["no time at all"] = none
-	for _, n := range []int{1, 2, 3, 5, 6, 8, 12} {
-		r := job(2)
+	// More GPUs than have a line, than have a bar, than have a panel; more nodes
+	// than that.
+	cases := map[string]*analysis.Result{
+		"slow-rank": job(1), "host-only": hostOnly(), "empty": {}, "hostile": hostile(), "no time at all": none, "nodes": job(5), "many nodes": job(37),
+	}
+	for _, n := range []int{1, 2, 6} {
+		r := job(1)
 		r.GPUs = r.GPUs[:n]
 		cases[string(rune('a'+n))] = r
 	}
@@ -31,7 +34,7 @@ func TestPNG(t *testing.T) {
 			want = nil
 		}
 		dir := t.TempDir()
-		names, err := PNG(dir, r, storySeries(r, 200))
+		names, err := PNG(dir, r, storySeries(r, 60))
 		if err != nil || !slices.Equal(names, want) {
 			t.Errorf("%s: %v, %v", name, names, err)
 		}

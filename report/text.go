@@ -36,7 +36,7 @@ func (d *detail) shrink() bool {
 	}{
 		{&d.evidence, 1, 1}, {&d.missing, 3, 1}, {&d.phases, 8, 1}, {&d.stragglers, 3, 1}, {&d.findings, 3, 1}, {&d.phases, 6, 1},
 		{&d.stragglers, 2, 1}, {&d.missing, 2, 1}, {&d.steps, 2, 1}, {&d.findings, 2, 1}, {&d.evidence, 0, 1}, {&d.phases, 4, 1},
-		{&d.stragglers, 1, 1}, {&d.missing, 1, 1}, {&d.places, 1, 1}, {&d.gpus, 4, 2}, {&d.steps, 1, 1}, {&d.findings, 1, 1}, {&d.phases, 2, 1}, {&d.gpus, 2, 2},
+		{&d.stragglers, 1, 1}, {&d.missing, 1, 1}, {&d.places, 1, 1}, {&d.phases, 3, 1}, {&d.gpus, 4, 2}, {&d.steps, 1, 1}, {&d.findings, 1, 1}, {&d.phases, 2, 1}, {&d.gpus, 2, 2},
 	} {
 		if *rung.of > rung.to {
 			*rung.of -= rung.step
@@ -138,17 +138,27 @@ func textStragglers(s *sheet, r *analysis.Result, d detail) {
 			return
 		}
 		what := fmt.Sprintf("%s at %s for %s: ", placeText(g.Place), since(r.Job.BeginNS, g.BeginNS), duration(g.Seconds()))
-		how := "in every step"
-		if !g.Chronic {
-			how = "in " + plural(g.Steps, "step")
-		}
-		why := "no cause found"
-		if g.Cause != "" {
-			why = causeClause(g.Cause)
-		}
-		what += fmt.Sprintf("the others waited %s ± %s %s, %s of the step; %s", nanos(g.ExcessNS), nanos(g.BoundNS), how, percent(g.Excess), why)
+		how, why := waited(g)
+		what += how + "; " + why
 		s.say(plain, "  ", "    ", what, 3)
 	}
+}
+
+// waited says how long the others waited for a straggler and why. One that
+// worked alone made no steps.
+func waited(g analysis.Straggler) (how, why string) {
+	switch {
+	case g.ExcessNS == 0:
+		how = "the others waited throughout"
+	case g.Chronic:
+		how = fmt.Sprintf("the others waited %s ± %s in every step, %s of it", nanos(g.ExcessNS), nanos(g.BoundNS), percent(g.Excess))
+	default:
+		how = fmt.Sprintf("the others waited %s ± %s in %s, %s of each", nanos(g.ExcessNS), nanos(g.BoundNS), plural(g.Steps, "step"), percent(g.Excess))
+	}
+	if g.Cause == "" {
+		return how, "no cause found"
+	}
+	return how, causeClause(g.Cause)
 }
 
 // stepsText says how long the steps took, or why that is not known.
@@ -178,7 +188,7 @@ func textPhases(s *sheet, r *analysis.Result, d detail) {
 		return
 	}
 	name := bottleneckWord(r.Overall)
-	if shares := sharesText(r.Overall.Shares, 4); shares != "" {
+	if shares := sharesText(r.Overall.Shares, 3); shares != "" {
 		name += " (GPU time: " + shares + ")"
 	}
 	s.heading("Bottleneck: " + name)

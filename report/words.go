@@ -41,6 +41,8 @@ func duration(seconds float64) string {
 	switch {
 	case math.IsNaN(seconds) || seconds < 0:
 		return "?"
+	case seconds == 0:
+		return "0 s"
 	case seconds < 0.9995e-3:
 		return fmt.Sprintf("%.3g µs", seconds*1e6)
 	case seconds < 0.0995:

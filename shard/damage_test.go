@@ -265,7 +265,7 @@ func TestNotASpool(t *testing.T) {
 func TestNewerSpoolIsRefusedByName(t *testing.T) {
 	f := &nullFile{}
 	s := &Spool{f: f, tables: map[string]*spoolTable{}}
-	s.zstd, _ = newZstdEncoder()
+	s.zstd, _ = newZstdEncoder(false)
 	if err := s.appendJSON(kindMeta, SpoolMeta{FormatVersion: table.Version + 1}); err != nil {
 		t.Fatal(err)
 	}

@@ -79,9 +79,10 @@ type columnReader struct {
 	next func() (pageHeader, []byte, error)
 
 	dict []string
-	page []byte // decompressed
-	rest []byte // of the page: values not yet read
-	left int    // rows of the page not yet read
+	ints []int64 // the dictionary of a column of integers
+	page []byte  // decompressed
+	rest []byte  // of the page: values not yet read
+	left int     // rows of the page not yet read
 	enc  byte
 	def  hybrid
 	idx  hybrid
@@ -96,7 +97,7 @@ type columnReader struct {
 func (c *columnReader) rewind(col table.Column, f fileColumn, rows int64, next func() (pageHeader, []byte, error)) {
 	*c = columnReader{
 		col: col, physical: f.physical, optional: f.optional, next: next, rows: rows,
-		page: c.page, some: c.some, dict: c.dict[:0],
+		page: c.page, some: c.some, dict: c.dict[:0], ints: c.ints[:0],
 	}
 }
 
@@ -134,10 +135,28 @@ func (c *columnReader) turn() error {
 }
 
 func (c *columnReader) dictionary(n int) error {
-	if c.physical != physBytes || n > len(c.page)/4 {
+	b := c.page
+	switch c.physical {
+	case physInt32, physInt64:
+		size := 8
+		if c.physical == physInt32 {
+			size = 4
+		}
+		if n > len(b)/size {
+			return errPage
+		}
+		for ; n > 0; n-- {
+			c.ints = append(c.ints, integer(b, size))
+			b = b[size:]
+		}
+		return nil
+	case physBytes:
+	default:
 		return errPage
 	}
-	b := c.page
+	if n > len(b)/4 {
+		return errPage
+	}
 	for range n {
 		v, rest, err := text(b)
 		if err != nil {
@@ -180,7 +199,7 @@ func (c *columnReader) begin(h pageHeader) error {
 	case c.enc == encodingDelta && (c.physical == physInt64 || c.physical == physInt32):
 		c.delt = delta{narrow: c.physical == physInt32}
 		return c.delt.open(c.rest)
-	case c.enc == encodingDict && c.physical == physBytes || c.enc == 2 && c.physical == physBytes:
+	case (c.enc == encodingDict || c.enc == 2) && (c.physical == physBytes || c.physical == physInt32 || c.physical == physInt64):
 		c.enc = encodingDict
 		c.idx = hybrid{}
 		if len(c.rest) > 0 {
@@ -248,7 +267,31 @@ func (c *columnReader) values(b *table.Batch, column, at int, valid []bool) erro
 	return c.texts(b.Strings(column)[at:end], valid, dense)
 }
 
+// integer reads a plain integer of 4 or 8 bytes.
+func integer(b []byte, size int) int64 {
+	if size == 4 {
+		return int64(int32(le.Uint32(b)))
+	}
+	return int64(le.Uint64(b))
+}
+
 func (c *columnReader) integers(dst []int64, valid []bool, dense bool) error {
+	if c.enc == encodingDict {
+		for i, v := range valid {
+			if !v {
+				continue
+			}
+			n, err := c.idx.value()
+			if err != nil {
+				return err
+			}
+			if int(n) >= len(c.ints) {
+				return errPage
+			}
+			dst[i] = c.ints[n]
+		}
+		return nil
+	}
 	if c.enc == encodingDelta && dense {
 		return c.delt.dense(dst)
 	}
@@ -266,11 +309,7 @@ func (c *columnReader) integers(dst []int64, valid []bool, dense bool) error {
 		if len(c.rest) < size {
 			return errPage
 		}
-		if size == 4 {
-			dst[i] = int64(int32(le.Uint32(c.rest)))
-		} else {
-			dst[i] = int64(le.Uint64(c.rest))
-		}
+		dst[i] = integer(c.rest, size)
 		c.rest = c.rest[size:]
 	}
 	return nil

@@ -82,24 +82,41 @@ type Encoder struct {
 	try     Group
 	// store is how many of the chunk's next pages are stored as they are.
 	store int
+	plan  intPlan
+	// thorough encoders try for each column what makes it shortest.
+	thorough  bool
+	intDict   map[int64]int32
+	intValues []int64
 }
 
-var encoders = sync.Pool{}
+var encoders, thoroughEncoders sync.Pool
 
 // NewEncoder returns an encoder; Release gives it back.
-func NewEncoder() (*Encoder, error) {
-	if e, ok := encoders.Get().(*Encoder); ok {
+func NewEncoder() (*Encoder, error) { return pooledEncoder(&encoders, false) }
+
+// newThoroughEncoder returns one that takes some times as long and writes less:
+// sealing is done once and has time.
+func newThoroughEncoder() (*Encoder, error) { return pooledEncoder(&thoroughEncoders, true) }
+
+func pooledEncoder(pool *sync.Pool, thorough bool) (*Encoder, error) {
+	if e, ok := pool.Get().(*Encoder); ok {
 		return e, nil
 	}
-	z, err := newZstdEncoder()
+	z, err := newZstdEncoder(thorough)
 	if err != nil {
 		return nil, err
 	}
-	return &Encoder{zstd: z, dict: make(map[string]int32)}, nil
+	return &Encoder{zstd: z, dict: make(map[string]int32), thorough: thorough}, nil
 }
 
 // Release ends the use of the encoder.
-func (e *Encoder) Release() { encoders.Put(e) }
+func (e *Encoder) Release() {
+	if e.thorough {
+		thoroughEncoders.Put(e)
+		return
+	}
+	encoders.Put(e)
+}
 
 // Encode makes a row group of all rows of b in g, whose memory is used again.
 func (e *Encoder) Encode(g *Group, b *table.Batch) error {
@@ -224,10 +241,22 @@ func (e *Encoder) column(g *Group, col table.Column, d columnData) (chunk, error
 	var err error
 	switch col.Type {
 	case table.Int64, table.Int32, table.Timestamp:
-		if enc = st.integers(d.ints, valid); enc == encodingDelta && len(valid) >= 4*pageRows {
-			if enc, err = e.probe(col, d); err != nil {
-				return c, err
-			}
+		e.plan = intPlan{encoding: st.integers(d.ints, valid)}
+		switch {
+		case e.thorough && st.any:
+			e.plan, err = e.choose(col, d, e.plan)
+		case e.plan.encoding == encodingDelta && len(valid) >= 4*pageRows:
+			e.plan.encoding, err = e.probe(col, d)
+		}
+		if err != nil {
+			return c, err
+		}
+		if enc = e.plan.encoding; enc == encodingDict {
+			width = e.intWidth()
+			hasPlain = true // the dictionary's page is
+			c.raw += e.intDictPage(g, col)
+			c.page = int64(len(g.own) - begin)
+			c.dict = 1 // anything but 0: it stands at the beginning
 		}
 	case table.Float64, table.Float32:
 		st.floats(d.floats, valid)
@@ -256,28 +285,6 @@ func (e *Encoder) column(g *Group, col table.Column, d columnData) (chunk, error
 	c.encodings = encodingList(enc, hasPlain, hasOther)
 	c.stats = st.thrift()
 	return c, nil
-}
-
-// probe encodes one page both ways. Counters of many nodes in one order of time
-// jump from one node's level to the next one's, and their differences are
-// longer than they are. Plain values have to gain clearly: they take several
-// times as long to compress and to read.
-func (e *Encoder) probe(col table.Column, d columnData) (byte, error) {
-	from := len(d.valid) / pageRows / 2 * pageRows
-	size := [2]int{}
-	for i, enc := range []byte{encodingDelta, encodingPlain} {
-		e.try.reset()
-		e.store = 0
-		if _, _, err := e.dataPage(&e.try, col, d, from, min(from+pageRows, len(d.valid)), enc, 0); err != nil {
-			return enc, err
-		}
-		size[i] = len(e.try.own)
-	}
-	e.store = 0
-	if size[1] < size[0]*3/4 {
-		return encodingPlain, nil
-	}
-	return encodingDelta, nil
 }
 
 // encodingList is a list of encodings as the footer has it.

@@ -97,20 +97,22 @@ func FuzzReadShard(f *testing.F) {
 
 // FuzzColumn gives the column decoders pages whose checksums would hold.
 func FuzzColumn(f *testing.F) {
-	b := gpuRows(0, 40)
-	var g Group
-	enc, err := NewEncoder()
-	if err != nil {
-		f.Fatal(err)
-	}
-	if err := enc.Encode(&g, b); err != nil {
-		f.Fatal(err)
-	}
-	pages := slices.Concat(g.parts...)
-	for i, c := range b.Table.Columns {
-		page := pages[:g.chunks[i].size]
-		pages = pages[len(page):]
-		f.Add(bytes.Clone(page), byte(physicalOf(c.Type)), !c.Required, uint16(40))
+	b := gpuRows(0, 400)
+	for _, encoder := range []func() (*Encoder, error){NewEncoder, newThoroughEncoder} {
+		enc, err := encoder()
+		if err != nil {
+			f.Fatal(err)
+		}
+		var g Group
+		if err := enc.Encode(&g, b); err != nil {
+			f.Fatal(err)
+		}
+		pages := slices.Concat(g.parts...)
+		for i, c := range b.Table.Columns {
+			page := pages[:g.chunks[i].size]
+			pages = pages[len(page):]
+			f.Add(bytes.Clone(page), byte(physicalOf(c.Type)), !c.Required, uint16(400))
+		}
 	}
 	f.Fuzz(func(t *testing.T, page []byte, physical byte, optional bool, rows uint16) {
 		kinds := map[byte]table.Type{physInt32: table.Int32, physInt64: table.Int64, physFloat: table.Float32, physDouble: table.Float64, physBytes: table.String}

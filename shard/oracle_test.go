@@ -22,12 +22,15 @@ var oracleTable = &table.Table{Name: "gpu", Columns: []table.Column{
 	{Name: "f64", Type: table.Float64}, {Name: "f32", Type: table.Float32},
 	{Name: "key", Type: table.String, Required: true}, {Name: "text", Type: table.String},
 	{Name: "never", Type: table.Int32}, {Name: "when", Type: table.Timestamp},
+	{Name: "step32", Type: table.Int32}, {Name: "step64", Type: table.Int64, Required: true}, {Name: "few", Type: table.Int32, Required: true},
+	{Name: "stamp", Type: table.Int64, Required: true},
 }}
 
 func oracleRows(rng *rand.Rand, n int) *table.Batch {
 	b := table.NewBatch(oracleTable, n)
 	t := rng.Int63()
 	bits := rng.Intn(64)
+	stamp := int64(1_795_206_826_910_077)
 	for i := range n {
 		r := b.Append()
 		t += rng.Int63n(1 << 20)
@@ -41,6 +44,16 @@ func oracleRows(rng *rand.Rand, n int) *table.Batch {
 			r.String(8, string(rune('a'+rng.Intn(26)))+string(make([]byte, rng.Intn(5))))
 			r.Int(10, t/1000)
 		}
+		if i%100 > 3 {
+			r.Int(11, int64(rng.Intn(700))*1297-400_000) // as of a converter
+		}
+		r.Int(12, int64(rng.Intn(300))<<40-1<<44)
+		r.Int(13, int64(rng.Intn(3)))
+		stamp += 20_000 + int64(60*rng.NormFloat64()) // ticks that jitter, and now and then miss one
+		if rng.Intn(30) == 0 {
+			stamp += 20_000
+		}
+		r.Int(14, stamp)
 		r.Int(4, int64(rng.Intn(7)))
 		r.String(7, []string{"x", "yy", "zzz", "", "wwwww"}[rng.Intn(5)])
 	}
@@ -50,11 +63,15 @@ func oracleRows(rng *rand.Rand, n int) *table.Batch {
 // TestLibraryReadsOurs reads what the writer wrote with Arrow's own reader: the
 // values, and the statistics against the values.
 func TestLibraryReadsOurs(t *testing.T) {
-	for seed := range int64(12) {
-		rng := rand.New(rand.NewSource(seed))
+	for seed := range int64(24) {
+		encoder := NewEncoder
+		if seed%2 == 1 {
+			encoder = newThoroughEncoder
+		}
+		rng := rand.New(rand.NewSource(seed / 2))
 		want := oracleRows(rng, 1+rng.Intn(9000))
 		path := filepath.Join(t.TempDir(), "x.parquet")
-		w, err := CreateParquet(path, oracleTable, map[string]string{"k": "v"})
+		w, err := createParquet(path, path, oracleTable, map[string]string{"k": "v"}, encoder)
 		if err != nil {
 			t.Fatal(err)
 		}

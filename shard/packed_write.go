@@ -85,8 +85,17 @@ const (
 )
 
 // appendDelta appends values, of which there is one at least, delta-encoded.
-// Differences wrap around, as the format says.
-func appendDelta(dst []byte, v []int64) []byte {
+// Differences wrap around, as the format says. Even ones count from the least
+// difference of all and are whole bytes wide: longer before compression, and
+// often shorter behind it, since bytes of one meaning then stand at equal
+// distances.
+func appendDelta(dst []byte, v []int64, even bool) []byte {
+	floor := int64(math.MaxInt64)
+	if even {
+		for i := 1; i < len(v); i++ {
+			floor = min(floor, v[i]-v[i-1])
+		}
+	}
 	dst = binary.AppendUvarint(dst, deltaBlock)
 	dst = binary.AppendUvarint(dst, deltaMinis)
 	dst = binary.AppendUvarint(dst, uint64(len(v)))
@@ -99,6 +108,9 @@ func appendDelta(dst []byte, v []int64) []byte {
 			d[k] = v[from+k] - v[from+k-1]
 			least = min(least, d[k])
 		}
+		if even {
+			least = floor
+		}
 		dst = binary.AppendUvarint(dst, zigzag(least))
 		widths := len(dst)
 		dst = append(dst, 0, 0, 0, 0)
@@ -110,6 +122,9 @@ func appendDelta(dst []byte, v []int64) []byte {
 				or |= uint64(part[k])
 			}
 			w := bits.Len64(or)
+			if even {
+				w = (w + 7) / 8 * 8
+			}
 			dst[widths+m] = byte(w)
 			dst = appendPacked(dst, part, w)
 		}

@@ -20,29 +20,9 @@ func (e *Encoder) dataPage(g *Group, col table.Column, d columnData, from, to in
 	}
 	switch col.Type {
 	case table.Int64, table.Timestamp, table.Int32:
-		e.ints = pick(e.ints[:0], d.ints[from:to], valid)
-		if col.Type == table.Int32 {
-			for _, v := range e.ints {
-				if int64(int32(v)) != v {
-					return 0, enc, fmt.Errorf("%d does not fit its 32 bits", v)
-				}
-			}
-		}
-		if len(e.ints) == 0 {
-			// Not every reader takes delta encoding of nothing.
-			enc = encodingPlain
-		}
-		switch {
-		case enc == encodingDelta:
-			e.page = appendDelta(e.page, e.ints)
-		case col.Type == table.Int32:
-			for _, v := range e.ints {
-				e.page = le.AppendUint32(e.page, uint32(v))
-			}
-		default:
-			for _, v := range e.ints {
-				e.page = le.AppendUint64(e.page, uint64(v))
-			}
+		var err error
+		if enc, err = e.intPage(col, d.ints[from:to], valid, from, to, enc, width); err != nil {
+			return 0, enc, err
 		}
 	case table.Float64:
 		e.floats = pick(e.floats[:0], d.floats[from:to], valid)
@@ -128,6 +108,9 @@ func (e *Encoder) compress(dst []byte) []byte {
 	}
 	begin := len(dst)
 	dst = e.zstd.EncodeAll(e.page, dst)
+	if e.thorough {
+		return dst
+	}
 	if gain := len(e.page) - (len(dst) - begin); gain < len(e.page)/storeGain {
 		e.store = storePages
 	}

@@ -76,12 +76,12 @@ func CreateParquet(path string, t *table.Table, kv map[string]string) (*ParquetW
 	// The name does not end in .parquet, so no reader takes it for a file,
 	// and no two writers, of two hosts maybe, choose the same.
 	tmp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%016x.tmp", filepath.Base(path), rand.Uint64())) //nolint:gosec // a name, no secret
-	return createParquet(path, tmp, t, kv)
+	return createParquet(path, tmp, t, kv, NewEncoder)
 }
 
 // createParquet is CreateParquet that writes to tmp meanwhile, which may be
 // path itself.
-func createParquet(path, tmp string, t *table.Table, kv map[string]string) (*ParquetWriter, error) {
+func createParquet(path, tmp string, t *table.Table, kv map[string]string, encoder func() (*Encoder, error)) (*ParquetWriter, error) {
 	described, err := arrowSchemaValue(t)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func createParquet(path, tmp string, t *table.Table, kv map[string]string) (*Par
 		own[k] = v
 	}
 	w := &ParquetWriter{path: path, tmp: tmp, table: t, kv: own, rows: table.NewBatch(t, 0), footer: footerWriter{table: t}}
-	if w.enc, err = NewEncoder(); err != nil {
+	if w.enc, err = encoder(); err != nil {
 		return nil, err
 	}
 	if w.f, err = os.OpenFile(w.tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {

@@ -164,7 +164,7 @@ func undecodable(ref frameRef, err error) Loss {
 func (s *spool) sealTable(path string, t *table.Table, set string) error {
 	// It gets its name at once: until the spool is gone nobody reads it, and a
 	// rename would be one more request to the filesystem's metadata.
-	w, err := createParquet(path, path, t, map[string]string{keySet: set})
+	w, err := createParquet(path, path, t, map[string]string{keySet: set}, newThoroughEncoder)
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ func CreateSpool(path string, meta SpoolMeta) (*Spool, error) {
 // spool closes the file in the end.
 func NewSpool(f File, path string, meta SpoolMeta) (*Spool, error) {
 	meta.FormatVersion = table.Version
-	enc, err := newZstdEncoder()
+	enc, err := newZstdEncoder(false)
 	if err != nil {
 		return nil, err
 	}
@@ -122,10 +122,12 @@ func NewSpool(f File, path string, meta SpoolMeta) (*Spool, error) {
 }
 
 // newZstdEncoder makes the one encoder that a writer uses for all it writes:
-// making one costs far more than a small page's compression.
-func newZstdEncoder() (*zstd.Encoder, error) {
+// making one costs far more than a small page's compression. A thorough one looks
+// for bytes that are more frequent than others also where nothing repeats.
+func newZstdEncoder(thorough bool) (*zstd.Encoder, error) {
 	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
-		zstd.WithWindowSize(256<<10), zstd.WithLowerEncoderMem(true), zstd.WithZeroFrames(true))
+		zstd.WithWindowSize(256<<10), zstd.WithLowerEncoderMem(true), zstd.WithZeroFrames(true),
+		zstd.WithAllLitEntropyCompression(thorough))
 }
 
 // OSFile returns the open file, for locking it; nil if it is none of the

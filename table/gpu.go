@@ -81,6 +81,37 @@ var GPUCounter = &Table{
 	)...),
 }
 
+// Indexes of the columns of the gpu_nvlink table.
+const (
+	LinkGPU = iota + 2
+	LinkUUID
+	LinkLink
+	LinkTx
+	LinkRx
+	LinkReplay
+	LinkRecovery
+	LinkCRC
+)
+
+// GPUNVLink is the counters of each NVLink.
+var GPUNVLink = &Table{
+	Name: "gpu_nvlink", Shape: Polled, Cadence: "10 s, at the begin and at the end; only with --nvlink-per-link",
+	Doc:  "Counters of each active NVLink of each GPU, exact, as gpu_counter has them for all links of a GPU together.",
+	Keys: []string{"gpu", "link"},
+	Columns: polled(gpuColumns(
+		Column{Name: "link", Type: Int32, Required: true, Source: "nvmlDeviceGetNvLinkState", Doc: "The link, as the driver numbers those of a GPU."},
+		linkColumn("tx_bytes", "bytes", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX", "Payload sent over the link; the driver counts in KiB."),
+		linkColumn("rx_bytes", "bytes", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX", "Payload received over the link; the driver counts in KiB."),
+		linkColumn("replay_count", "count", "NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY", "Transmissions repeated."),
+		linkColumn("recovery_count", "count", "NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY", "Recoveries of the link."),
+		linkColumn("crc_count", "count", "NVML_FI_DEV_NVLINK_ERROR_DL_CRC", "Checksum errors."),
+	)...),
+}
+
+func linkColumn(name, unit, field, doc string) Column {
+	return Column{Name: name, Type: Int64, Unit: unit, Window: sinceLoad, Source: field + " of the link", Rate: seldom, GPUs: "with NVLink; not MIG instances", Doc: doc}
+}
+
 // Indexes of the columns of the gpu_process table.
 const (
 	ProcGPU = iota + 2

@@ -171,7 +171,7 @@ func (t *Table) Select(names ...string) *Table {
 // caller must not change what it gets.
 func All() []*Table {
 	return []*Table{
-		GPU, GPUActivity, GPUPower, GPUCounter, GPUProcess, Host, NUMA, Net, Infiniband, Disk, Filesystem, Rank,
+		GPU, GPUActivity, GPUPower, GPUCounter, GPUNVLink, GPUProcess, Host, NUMA, Net, Infiniband, Disk, Filesystem, Rank,
 		Event, Absence, ClockExchange, ClockBracket, Sampler,
 	}
 }

@@ -70,8 +70,12 @@ func measure(dir string) error {
 	for _, t := range table.All() {
 		rows += tl.Count(t)
 	}
-	fmt.Printf("%d nodes, %d GPUs, %d ranks, %d rows of which %d of gpu: %.1f s, %s; %d steps, %d phases, %d findings\n",
-		r.Job.Nodes, r.Job.GPUs, r.Job.Ranks, rows, tl.Count(table.GPU), took.Seconds(), peak(), r.Steps.Count, len(r.Phases), len(r.Findings))
+	found := map[string]int{}
+	for _, f := range r.Findings {
+		found[fmt.Sprintf("%s (%s)", f.Cause, f.Severity)]++
+	}
+	fmt.Printf("%d nodes, %d GPUs, %d ranks, %d rows of which %d of gpu: %.1f s, %s; %d steps, %d phases, findings %v\n",
+		r.Job.Nodes, r.Job.GPUs, r.Job.Ranks, rows, tl.Count(table.GPU), took.Seconds(), peak(), r.Steps.Count, len(r.Phases), found)
 	return nil
 }
 

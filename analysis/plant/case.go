@@ -28,6 +28,9 @@ type Case struct {
 	// laid out.
 	StepNS int64
 	Steps  []analysis.Span
+	// Excess is by how much the steps became longer while the cause was there,
+	// over all of them; 0 where it lengthened none.
+	Excess float64
 	Source *Source
 	Facts  analysis.Facts
 }
@@ -74,9 +77,14 @@ func (m *Material) Make(cause analysis.Cause, size float64, seed uint64) *Case {
 	c.Facts = c.facts
 	c.Active = analysis.Span{BeginNS: c.active.begin, EndNS: c.active.end}
 	c.StepNS = c.base.length()
+	var longer, whole int64
 	for _, s := range c.steps {
 		c.Steps = append(c.Steps, analysis.Span{BeginNS: s.begin, EndNS: s.end})
+		if s.begin >= c.active.begin && s.begin < c.active.end {
+			longer, whole = longer+s.end-s.begin-s.length, whole+s.length
+		}
 	}
+	c.Excess = float64(longer) / float64(max(1, whole))
 	slices.Sort(c.Ranks)
 	return c.Case
 }
@@ -141,7 +149,13 @@ func (c *caseMaker) add(p planting) {
 
 // slow lengthens something of one rank.
 func (c *caseMaker) slow(rank int, how func(r *rankStep, extra int64)) {
-	c.add(planting{shape: func(p *planned) { how(&p.ranks[rank], c.extra(p)) }})
+	c.add(planting{shape: func(p *planned) { how(&p.ranks[rank], c.lateBy(p, rank)) }})
+}
+
+// lateBy is how much longer a rank has to take so that it is the last by the
+// size.
+func (c *caseMaker) lateBy(p *planned, rank int) int64 {
+	return c.extra(p) + p.last - p.ranks[rank].own()
 }
 
 // grown is how many seconds of a stretch had passed by t.

@@ -2,6 +2,7 @@ package plant
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -26,6 +27,9 @@ func TestEveryCauseIsMade(t *testing.T) {
 		c := m.Make(cause, 0.1, 1)
 		t.Logf("%v: %d gpu, %d activity, %d power, %d rank rows in %v", c, c.Source.Len(table.GPU), c.Source.Len(table.GPUActivity), c.Source.Len(table.GPUPower), c.Source.Len(table.Rank), time.Since(begin).Round(time.Millisecond))
 		check(t, c)
+		if lengthens := c.Excess != 0; lengthens && math.Abs(c.Excess-c.Size) > 0.15*c.Size {
+			t.Errorf("%v: the steps became %.1f %% longer", c, c.Excess*100)
+		}
 		if i%7 > 0 {
 			continue
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 // Clean puts a run together in which nothing is wrong: a cut of the recording
-// as it was, or a job of steps with other healthy work among them; with noise of
+// as it was, or a job of steps with other healthy work among them, or one that leaves some GPUs unused; with noise of
 // random strength added, readings missed, and clock bounds of random width.
 func (m *Material) Clean(seed uint64) *Case {
 	rng := rand.New(rand.NewPCG(seed, 9)) //nolint:gosec // made-up data
@@ -25,6 +25,12 @@ func (m *Material) Clean(seed uint64) *Case {
 	case roll < 7:
 		c.Variant = "steps and other work"
 		j.filler = otherWork(rng, j.begin+15e9)
+	case roll < 8:
+		c.Variant = "steps, some GPUs to spare"
+		j.spare = map[int]bool{}
+		for range 1 + rng.IntN(3) {
+			j.spare[rng.IntN(j.ranks())] = true
+		}
 	}
 	j.make(idle)
 	c.Source, c.Facts, c.StepNS = j.source(), j.facts, j.base.length()

@@ -2,6 +2,7 @@ package plant
 
 import (
 	"math"
+	"slices"
 	"sort"
 )
 
@@ -70,14 +71,14 @@ func known(x [unknown]float64) bool { return x[computes]+x[spins]+x[exchanges]+x
 
 // levels fits one value for each state and column to the windows, by least
 // squares, and says how much of the tensor pipes' variance that explains.
-func levels(windows []window, lag int64, states []stateAt) (level [unknown][activities]float64, explained float64) {
+func levels(windows []window, states []stateAt) (level [unknown][activities]float64, explained float64) {
 	var ata [unknown][unknown]float64
 	var aty [unknown][activities]float64
 	var n, sum, squares float64
 	var xs [][unknown]float64
 	var ys []float64
 	for _, w := range windows {
-		x := shares(states, stretch{w.begin - lag, w.end - lag})
+		x := shares(states, w.shows())
 		if !known(x) {
 			continue
 		}
@@ -123,42 +124,54 @@ func levels(windows []window, lag int64, states []stateAt) (level [unknown][acti
 	return level, 1 - rest/(squares-sum*sum/n)
 }
 
-// bestLag is the delay of the windows with which the states explain most.
+// shows is when what a window measured went on.
+func (w window) shows() stretch { return stretch{w.begin - w.lag, w.end - w.lag} }
+
+// findLags finds, for each stretch of some seconds of training, the delay of the
+// windows with which the states explain most. Where states are not known nothing
+// changes within many windows, and the lag before does as well.
+func (u *recordedGPU) findLags(truth *Truth, states []stateAt) {
+	const atOnce = 7e9
+	for _, name := range training {
+		p := truth.Phase(name)
+		for begin := p.BeginNS; begin+atOnce <= p.EndNS; begin += atOnce {
+			end := begin + atOnce
+			if end+atOnce > p.EndNS {
+				end = p.EndNS
+			}
+			first := sort.Search(len(u.windows), func(i int) bool { return u.windows[i].begin >= begin })
+			last := sort.Search(len(u.windows), func(i int) bool { return u.windows[i].begin >= end })
+			lag := bestLag(u.windows[first:last], states)
+			u.lags = append(u.lags, lag)
+			for i := first; i < len(u.windows); i++ {
+				u.windows[i].lag = lag
+			}
+		}
+	}
+}
+
+// bestLag is the delay with which the states explain most of these windows.
 func bestLag(windows []window, states []stateAt) int64 {
+	tried := slices.Clone(windows)
 	best, most := int64(0), math.Inf(-1)
-	for lag := int64(0); lag <= 200e6; lag += 5e6 {
-		if _, r := levels(windows, lag, states); r > most {
+	for lag := int64(0); lag <= 250e6; lag += 5e6 {
+		for i := range tried {
+			tried[i].lag = lag
+		}
+		if _, r := levels(tried, states); r > most {
 			best, most = lag, r
 		}
 	}
 	return best
 }
 
-// refine makes the fine signal of a GPU, phase after phase.
-func (u *recordedGPU) refine(truth *Truth, states []stateAt) (f fine) {
-	rest := u.windows
-	for _, name := range training {
-		p := truth.Phase(name)
-		before := sort.Search(len(rest), func(i int) bool { return rest[i].begin >= p.BeginNS })
-		after := sort.Search(len(rest), func(i int) bool { return rest[i].end >= p.EndNS })
-		in := rest[before:after]
-		lag := bestLag(in, states)
-		u.lags = append(u.lags, lag)
-		f.spread(rest[:before], lag, nil, [unknown][activities]float64{})
-		level, _ := levels(in, lag, states)
-		f.spread(in, lag, states, level)
-		rest = rest[after:]
-	}
-	f.spread(rest, u.lags[len(u.lags)-1], nil, [unknown][activities]float64{})
-	return f
-}
-
-// spread spreads each window's value over what the GPU did in it: as the levels
+// refine spreads each window's value over what the GPU did in it: as the levels
 // of the states stand to each other where these are known, and so that the
 // window's mean stays what was recorded.
-func (f *fine) spread(windows []window, lag int64, states []stateAt, level [unknown][activities]float64) {
+func refine(windows []window, states []stateAt) (f fine) {
+	level, _ := levels(windows, states)
 	for _, w := range windows {
-		s := stretch{w.begin - lag, w.end - lag}
+		s := w.shows()
 		if n := len(f.edges); n > 0 { // the lag has grown
 			s.begin = max(s.begin, f.edges[n-1])
 		}
@@ -192,6 +205,7 @@ func (f *fine) spread(windows []window, lag int64, states []stateAt, level [unkn
 			}
 		}
 	}
+	return f
 }
 
 // solve solves the linear equations a x = y by elimination.

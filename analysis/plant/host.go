@@ -172,7 +172,9 @@ func (j *job) hostRows(s *Source, i int) {
 		w.netRows(t, &rates)
 		w.bracketRow(t)
 		for r := range ranks {
-			w.rankRows(t, r, &ranks[r])
+			if !j.spare[i*perNode+r] {
+				w.rankRows(t, r, &ranks[r])
+			}
 		}
 		if (t-n.begin)/1e9%10 == 0 {
 			w.processRows(t)
@@ -215,6 +217,20 @@ func (w *hostWriter) row(t *table.Table, at int64) cells {
 
 func (w *hostWriter) pid(rank int) int64 { return int64(40000 + w.index*1000 + rank*17) }
 
+// rank is the number of the rank on a GPU: those without one are not counted.
+func (w *hostWriter) rank(g int) int {
+	n := 0
+	for r := range w.index*perNode + g {
+		if !w.job.spare[r] {
+			n++
+		}
+	}
+	return n
+}
+
+// local is its number within the node.
+func (w *hostWriter) local(g int) int { return w.rank(g) - w.rank(0) }
+
 func (w *hostWriter) event(kind string, t int64, gpu, rank int, detail string) {
 	r := w.row(table.Event, t)
 	r.string(table.EventKind, kind)
@@ -232,7 +248,11 @@ func (w *hostWriter) begin() {
 	w.event("agent_start", w.node.begin, -1, -1, `{"part":"","pid":4711,"version":"dev"}`)
 	for g := range perNode {
 		rank := w.index*perNode + g
-		w.event("process_start", w.node.begin+20e6, -1, rank, fmt.Sprintf(`{"pid":%d,"role":"rank","local_rank":%d,"size":%d,"name":"python"}`, w.pid(g), g, w.job.ranks()))
+		if w.job.spare[rank] {
+			continue
+		}
+		w.event("process_start", w.node.begin+20e6, -1, w.rank(g), fmt.Sprintf(`{"pid":%d,"role":"rank","local_rank":%d,"size":%d,"name":"python"}`,
+			w.pid(g), w.local(g), w.job.ranks()-len(w.job.spare)))
 		w.event("gpu_process_start", w.node.begin+50e6, g, -1, fmt.Sprintf(`{"gpu_uuid":%q,"pid":%d,"at_first_read":true}`, w.uuid(g), w.pid(g)))
 	}
 }

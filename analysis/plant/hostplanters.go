@@ -19,9 +19,8 @@ func (c *caseMaker) hold(ranks []int) {
 		}
 	}
 	c.add(planting{shape: func(p *planned) {
-		extra := float64(c.extra(p))
 		for _, r := range ranks {
-			late := extra * share[r] * (1 + 0.1*c.rng.NormFloat64())
+			late := float64(c.lateBy(p, r)) * share[r] * (1 + 0.1*c.rng.NormFloat64())
 			p.ranks[r].gap += int64(0.6 * late)
 			p.ranks[r].hole += int64(0.4 * late)
 		}
@@ -149,7 +148,7 @@ func affinity(c *caseMaker) {
 		}
 		c.base.h2d = max(c.base.h2d, int64(0.06*float64(c.base.length())))
 		c.slow(rank, func(r *rankStep, extra int64) {
-			ch := unchanged()
+			ch := c.base.rest()
 			ch.pcie = float64(r.h2d) / (float64(r.h2d) + 0.5*float64(extra))
 			r.h2d += extra / 2
 			r.onH2D = &ch
@@ -246,6 +245,9 @@ func inputStall(c *caseMaker) {
 		}
 		extra := float64(c.extra(p)) * float64(every)
 		for _, r := range ranks {
+			if len(ranks) == 1 {
+				extra += float64(p.last - p.ranks[r].own())
+			}
 			p.ranks[r].gap += int64(extra * (1 - 0.05*math.Abs(c.rng.NormFloat64())))
 		}
 	}})

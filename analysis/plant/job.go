@@ -19,6 +19,8 @@ type job struct {
 	nodes []*node
 	base  base
 	plant []planting
+	// spare are GPUs that the job was given and does not use: they have no rank.
+	spare map[int]bool
 	// steps are the truth: when each began and what each rank's GPU did in it.
 	steps []planned
 	// filler, where it is set, makes what stands in the place of steps.
@@ -71,7 +73,8 @@ func (a planting) on(t int64) bool { return t >= a.active.begin && t < a.active.
 // GPU does, in this order. All wait for the last before they exchange.
 type planned struct {
 	begin, end int64
-	length     int64 // of the step as the base has it
+	length     int64 // of the step if nothing were wrong
+	last       int64 // when the last rank would then have arrived, from begin
 	number     int
 	ranks      []rankStep
 	comm       int64 // how long the exchange takes
@@ -103,6 +106,16 @@ func newBase(rng *rand.Rand) base {
 		b.light = lightKernels(rng)
 	}
 	return b
+}
+
+// rest is how a GPU is beside its kernels: where these are light its clock stays
+// at its highest, where not it comes back to that as it was recorded.
+func (b base) rest() change {
+	c := unchanged()
+	if b.light != nil {
+		c.clockMHz, c.reasons = b.light.clockMHz, b.light.reasons
+	}
+	return c
 }
 
 func lightKernels(rng *rand.Rand) *change {
@@ -194,8 +207,12 @@ func (j *job) make(idle int64) {
 
 // step lays one step onto the tracks and returns when it ended.
 func (j *job) step(t int64, number int) int64 {
-	p := planned{begin: t, length: j.base.length(), number: number, comm: int64(float64(j.base.comm) * (1 + 0.02*j.rng.NormFloat64()))}
+	p := planned{begin: t, number: number, comm: int64(float64(j.base.comm) * (1 + 0.02*j.rng.NormFloat64()))}
 	for r := range j.ranks() {
+		if j.spare[r] {
+			p.ranks = append(p.ranks, rankStep{})
+			continue
+		}
 		n := j.nodes[r/perNode]
 		k := j.m.gpus[j.track(r).as].kernels
 		recorded := k[(n.first+number)%len(k)].length()
@@ -204,6 +221,10 @@ func (j *job) step(t int64, number int) int64 {
 			compute: int64(float64(recorded) * j.base.compute * (1 + j.base.jitter*j.rng.NormFloat64())), onCompute: j.base.light,
 		})
 	}
+	for i := range p.ranks {
+		p.last = max(p.last, p.ranks[i].own())
+	}
+	p.length = p.last + p.comm
 	for _, a := range j.plant {
 		if a.shape != nil && a.on(t) {
 			a.shape(&p)
@@ -227,6 +248,18 @@ func (j *job) step(t int64, number int) int64 {
 func (j *job) lay(rank int, p *planned, last int64) {
 	r := &p.ranks[rank]
 	k := j.track(rank)
+	if j.spare[rank] {
+		j.phase(rank, "idle", p.end-k.end(), nil)
+		return
+	}
+	if j.base.light != nil {
+		rest := j.base.rest()
+		for _, c := range []**change{&r.onGap, &r.onH2D, &r.onComm, &r.onWait} {
+			if *c == nil {
+				*c = &rest
+			}
+		}
+	}
 	j.idleAs(rank, r.gap, r.onGap)
 	j.phase(rank, "h2d", r.h2d, r.onH2D)
 	first := j.nodes[rank/perNode].first + p.number

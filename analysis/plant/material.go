@@ -2,6 +2,7 @@ package plant
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gswarm/gswarm/rankagent/gpu/nvmltest"
@@ -21,9 +22,9 @@ type recordedGPU struct {
 	uuid, name   string
 	powerLimitMW int64
 	memory       int64
-	// lags are by how much the windows of GPM trailed what they show in each
-	// phase of training. It differs from GPU to GPU and from phase to phase,
-	// between 30 and 160 ms, and stays the same within one.
+	// lags are by how much the windows of GPM trailed what they show, stretch
+	// after stretch of training. It differs from GPU to GPU, stays the same for
+	// many seconds and then jumps.
 	lags     []int64
 	activity fine
 	power    []powerSample
@@ -42,7 +43,9 @@ const activities = 11
 
 type window struct {
 	begin, end int64
-	value      [activities]float64
+	// lag is by how much it trails what it shows.
+	lag   int64
+	value [activities]float64
 }
 
 type powerSample struct{ t, mw int64 }
@@ -74,11 +77,13 @@ func Load() (*Material, error) {
 	for g := range m.gpus {
 		states := m.states(g, slowest)
 		u := &m.gpus[g]
-		u.activity = u.refine(m.truth, states)
+		u.findLags(m.truth, states)
+		u.activity = refine(u.windows, states)
 		u.thermal = fitThermal(rec, g, u.power)
 		for _, s := range slices.Concat(m.truth.In(g, "train"), m.truth.In(g, "train2")) {
 			u.kernels = append(u.kernels, stretch{s.Begin, s.Computed})
 		}
+		u.mend()
 		for i, s := range m.truth.In(g, "train_slow_rank3") {
 			if wait := (stretch{s.Computed, slowest["train_slow_rank3"][i]}); wait.length() > 200e6 {
 				u.spins = append(u.spins, wait)
@@ -86,6 +91,25 @@ func Load() (*Material, error) {
 		}
 	}
 	return m, nil
+}
+
+// mend puts another step's piece into the place of those near which the lag of the
+// windows jumped: what was spread over them there is partly of the step beside.
+func (u *recordedGPU) mend() {
+	share := make([]float64, len(u.kernels))
+	for i, k := range u.kernels {
+		share[i] = u.activity.mean(k)[gpmTensor]
+	}
+	typical := slices.Sorted(slices.Values(share))[len(share)/2]
+	good := func(v float64) bool { return math.Abs(v/typical-1) < 0.03 }
+	last := slices.IndexFunc(share, good)
+	for i := range u.kernels {
+		if good(share[i]) {
+			last = i
+		} else {
+			u.kernels[i] = u.kernels[last]
+		}
+	}
 }
 
 // slowest is, for each step of each phase of training, when the last rank had

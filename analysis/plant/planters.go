@@ -44,7 +44,7 @@ func imbalance(c *caseMaker) {
 // takes extra longer: the same share of fewer cycles, and less power.
 func (c *caseMaker) slowed(r *rankStep, extra int64) *change {
 	f := float64(r.compute) / float64(r.compute+extra)
-	ch := unchanged()
+	ch := c.base.rest()
 	clock := 1455.0 // where the recorded kernels run at the power limit
 	if l := c.base.light; l != nil {
 		ch = *l
@@ -65,7 +65,7 @@ func clockDrop(c *caseMaker) {
 		r.compute += extra
 		r.onCompute = ch
 		// What sets the clock sets it for everything.
-		rest := unchanged()
+		rest := c.base.rest()
 		rest.clockMax, rest.reasons = ch.clockMax, reasons
 		r.onWait, r.onComm, r.onH2D = &rest, &rest, &rest
 	})
@@ -158,7 +158,7 @@ func linkSlow(c *caseMaker) {
 		c.add(planting{shape: func(p *planned) {
 			whole := p.comm
 			p.comm += c.extra(p)
-			slower := unchanged()
+			slower := c.base.rest()
 			slower.nvlink = float64(whole) / float64(p.comm)
 			for r := range p.ranks {
 				p.ranks[r].sends = whole
@@ -181,7 +181,7 @@ func (c *caseMaker) slowRing() {
 	c.add(planting{shape: func(p *planned) {
 		whole := p.comm
 		p.comm += c.extra(p)
-		slower := unchanged()
+		slower := c.base.rest()
 		slower.nvlink = float64(whole) / float64(p.comm)
 		for r := range p.ranks {
 			p.ranks[r].onComm = &slower
@@ -192,7 +192,7 @@ func (c *caseMaker) slowRing() {
 // slowCopies lengthens one rank's copies to its GPU.
 func (c *caseMaker) slowCopies(rank int) {
 	c.slow(rank, func(r *rankStep, extra int64) {
-		ch := unchanged()
+		ch := c.base.rest()
 		ch.pcie = float64(r.h2d) / float64(r.h2d+extra)
 		r.h2d += extra
 		r.onH2D = &ch

@@ -35,9 +35,9 @@ type rankUse struct {
 func (w *hostWriter) processRow(t int64, g int, key, role string, pid int64, n *rankRates, u rankUse) cells {
 	r := w.row(table.Rank, t)
 	tick := func(v int64) int64 { return v / 1e7 * 1e7 }
-	r.int(table.RankRank, int64(w.index*perNode+g))
+	r.int(table.RankRank, int64(w.rank(g)))
 	r.int(table.RankPID, pid)
-	r.int(table.RankLocal, int64(g))
+	r.int(table.RankLocal, int64(w.local(g)))
 	r.string(table.RankRole, role)
 	r.string(table.RankName, "python")
 	r.string(table.RankState, u.state)
@@ -97,12 +97,12 @@ func (w *hostWriter) processRow(t int64, g int, key, role string, pid int64, n *
 // processRows says which process holds which GPU.
 func (w *hostWriter) processRows(t int64) {
 	for g := range perNode {
-		if lost := w.node.lost[g]; lost > 0 && t >= lost {
+		if lost := w.node.lost[g]; lost > 0 && t >= lost || w.job.spare[w.index*perNode+g] {
 			continue
 		}
 		r := keyed(table.GPUProcess, w.add(table.GPUProcess, w.node.name, w.node.stamp(t, 60e3)), g, w.uuid(g))
 		r.int(table.ProcPID, w.pid(g))
-		r.int(table.ProcRank, int64(w.index*perNode+g))
+		r.int(table.ProcRank, int64(w.rank(g)))
 		r.int(table.ProcMemUsed, w.node.tracks[g].cheap(t).mem)
 	}
 }

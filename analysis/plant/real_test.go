@@ -75,7 +75,7 @@ func TestMadeLooksRecorded(t *testing.T) {
 			}{
 				{table.GPUActivity, table.ActSMUtil, 0.08, 0.3}, {table.GPUActivity, table.ActTensor, 0.08, 0.3},
 				{table.GPUActivity, table.ActDRAM, 0.08, 0.6}, {table.GPUActivity, table.ActNVLinkTx, 0.25, 0.6},
-				{table.GPUPower, table.PowPower, 0.05, 0.4}, {table.GPU, table.GPUClockSM, 0.06, 0.7}, {table.GPU, table.GPUTemp, 0.08, 2},
+				{table.GPUPower, table.PowPower, 0.07, 0.4}, {table.GPU, table.GPUClockSM, 0.06, 0.7}, {table.GPU, table.GPUTemp, 0.08, 2},
 			} {
 				a, sa := stats(t, recorded, c.tab, c.column, g, was)
 				b, sb := stats(t, made, c.tab, c.column, g, is)

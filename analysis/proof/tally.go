@@ -19,6 +19,7 @@ type verdict struct {
 	cause   analysis.Cause // planted; empty in a clean run
 	variant string
 	size    float64
+	longer  float64 // by how much the steps became longer
 	seed    uint64
 	// said are the causes found, in order; alarms those among them that are a
 	// problem or a warning.
@@ -33,7 +34,7 @@ func (v verdict) first() bool { return len(v.said) > 0 && v.said[0] == v.cause }
 
 // judge analyses a run.
 func judge(c *plant.Case) (verdict, error) {
-	v := verdict{cause: c.Cause, variant: c.Variant, size: c.Size, seed: c.Seed}
+	v := verdict{cause: c.Cause, variant: c.Variant, size: c.Size, longer: c.Excess, seed: c.Seed}
 	r, err := analysis.Analyze(context.Background(), c.Source, c.Facts)
 	if err != nil {
 		return v, fmt.Errorf("analyse %v: %w", c, err)
@@ -168,8 +169,8 @@ func (t *tally) writeSize(out io.Writer, size float64) {
 				named++
 				place += one(v.place)
 				span += one(v.span)
-				if v.excess != nil {
-					ratios = append(ratios, *v.excess/v.size)
+				if v.excess != nil && v.longer > 0 {
+					ratios = append(ratios, *v.excess/v.longer)
 				}
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +24,8 @@ type exportOptions struct {
 	raw, force     bool
 	points         int64
 	every          time.Duration
+	nodes          []string
+	from, until    time.Duration
 }
 
 // name is where the export goes to, in words.
@@ -57,11 +58,11 @@ func exportFormats() []exportFormat {
 	never, always := func(exportOptions) bool { return false }, func(exportOptions) bool { return true }
 	return []exportFormat{
 		{"arrow", []string{"table", "raw"}, func(o exportOptions) bool { return o.table == "" }, exportArrow},
-		{"csv", []string{"table", "raw", "every"}, never, exportCSV},
-		{"gputop", []string{"every"}, always, exportGPUTop},
-		{"json", []string{"every"}, never, exportJSON},
-		{"perfetto", []string{"points"}, never, exportPerfetto},
-		{"tfevents", []string{"every"}, always, exportTFEvents},
+		{"csv", []string{"table", "raw", "every", "node", "from", "until"}, never, exportCSV},
+		{"gputop", []string{"every", "node", "from", "until"}, always, exportGPUTop},
+		{"json", []string{"every", "node", "from", "until"}, never, exportJSON},
+		{"perfetto", []string{"points", "node", "from", "until"}, never, exportPerfetto},
+		{"tfevents", []string{"every", "node", "from", "until"}, always, exportTFEvents},
 	}
 }
 
@@ -93,6 +94,9 @@ GPUs are read one after the other, so csv, gputop, json and tfevents have frames
 of --every (1 s): each is the mean of what was read of the GPU within it, and
 null, or left out, where nothing was.
 
+All but arrow and tables take --node, for some nodes only, and --from and --until,
+for a stretch of time, counted from the run's first reading.
+
 What exists already is replaced with --force only. -o - writes one file to
 standard output. docs/export.md says where every field comes from.
 
@@ -111,6 +115,7 @@ named, 1 it was not.`,
   gswarm export --to gputop -o gputop
   gswarm export --to json --every 500ms -o frames.json
   gswarm export --to perfetto -o run.perfetto-trace
+  gswarm export --to perfetto --node n17 --from 10m --until 12m -o n17.perfetto-trace
   gswarm export --to tfevents -o tb && tensorboard --logdir tb`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -124,7 +129,7 @@ named, 1 it was not.`,
 			}
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
-			src, err := a.exportSource(ctx, dir, o.raw)
+			src, err := a.exportSource(ctx, dir, o)
 			if err != nil {
 				return err
 			}
@@ -145,6 +150,9 @@ named, 1 it was not.`,
 	flags.BoolVar(&o.raw, "raw", false, "arrow, csv --table: export rows as they were recorded instead of the timeline")
 	flags.Int64Var(&o.points, "points", export.DefaultPoints, "perfetto: `NUMBER` of counter values to keep at most")
 	flags.DurationVar(&o.every, "every", export.DefaultEvery, "csv, gputop, json, tfevents: length of a frame")
+	flags.StringArrayVar(&o.nodes, "node", nil, "only this `NODE`; may be given several times")
+	flags.DurationVar(&o.from, "from", 0, "begin so long after the run's first reading")
+	flags.DurationVar(&o.until, "until", 0, "end so long after the run's first reading; 0 is the run's end")
 	return cmd
 }
 
@@ -186,6 +194,10 @@ func (o *exportOptions) check(cmd *cobra.Command) (exportFormat, error) {
 		return f, fmt.Errorf("-o -: %s writes several files; name a directory", f.name)
 	case o.raw && f.name == "csv" && o.table == "":
 		return f, errors.New("--raw: csv takes one table as it was recorded; name it with --table")
+	case o.table != "" && (o.nodes != nil || o.from != 0 || o.until != 0):
+		return f, errors.New("--table exports a table as it is, without --node, --from and --until")
+	case o.from < 0 || o.until != 0 && o.until <= o.from:
+		return f, fmt.Errorf("--from %s --until %s: the end must come after the begin", o.from, o.until)
 	case o.every < export.MinEvery:
 		return f, fmt.Errorf("--every %s: at least %s", o.every, export.MinEvery)
 	case o.points < 1:
@@ -202,17 +214,11 @@ func tableNames() []string {
 	return names
 }
 
-func (a *app) exportSource(ctx context.Context, dir rundir.Dir, raw bool) (*export.Source, error) {
-	if raw {
+func (a *app) exportSource(ctx context.Context, dir rundir.Dir, o exportOptions) (*export.Source, error) {
+	if o.raw {
 		return export.Recorded(dir), nil
 	}
-	src, err := export.Timeline(dir)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return src, err
-	}
-	bar := newProgress(a.stderr)
-	_, err = merge.Run(ctx, string(dir), merge.Options{Progress: bar.show})
-	bar.clear()
+	tl, err := a.openTimeline(ctx, dir, false)
 	var running *merge.RunningError
 	if errors.As(err, &running) {
 		return nil, fmt.Errorf("%w; or export what was recorded so far with --raw", err)
@@ -220,7 +226,11 @@ func (a *app) exportSource(ctx context.Context, dir rundir.Dir, raw bool) (*expo
 	if err != nil {
 		return nil, err
 	}
-	return export.Timeline(dir)
+	src := export.Timeline(tl)
+	if o.nodes == nil && o.from == 0 && o.until == 0 {
+		return src, nil
+	}
+	return src, src.Select(o.nodes, o.from, o.until)
 }
 
 // export writes to where -o says and tells what it wrote, on standard error

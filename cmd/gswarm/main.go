@@ -121,7 +121,7 @@ wrap ends as the wrapped command ends.`,
 	})
 	root.SetVersionTemplate("gswarm {{.Version}}\n")
 	root.AddCommand(a.wrapCommand(), a.agentCommand(), a.mergeCommand(), a.infoCommand(), a.markCommand(),
-		a.verifyCommand(), a.exportCommand(), a.clocksCommand(), a.reportCommand())
+		a.verifyCommand(), a.exportCommand(), a.clocksCommand(), a.reportCommand(), a.compareCommand())
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() != "completion" {

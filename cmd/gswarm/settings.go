@@ -27,6 +27,8 @@ type settings struct {
 	Budget               time.Duration
 	// ProcessUtil is dear and therefore asked for.
 	ProcessUtil, Quiet, Strict bool
+	// NVLinks is as well.
+	NVLinks bool
 }
 
 func defaultSettings() *settings {
@@ -42,6 +44,7 @@ func (s *settings) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.Ports, "ports", s.Ports, "ports that the head may use, `LO-HI` (default any)")
 	f.StringVar(&s.GPUs, "gpus", s.GPUs, "`GPUS` to sample: all that can be seen, those of the job, or a list of ordinals and UUIDs")
 	f.DurationVar(&s.Budget, "budget", s.Budget, "driver time that each GPU may cost per interval, averaged over a minute")
+	f.BoolVar(&s.NVLinks, "nvlink-per-link", s.NVLinks, "also read the counters of each NVLink, every 10 s or as seldom as they are dear")
 	f.BoolVar(&s.ProcessUtil, "gpu-process-util", s.ProcessUtil, "also read the SM use of each process, which costs the driver 2.5 ms")
 	f.BoolVarP(&s.Quiet, "quiet", "q", s.Quiet, "leave out the closing line")
 	f.BoolVar(&s.Strict, "strict", s.Strict, "do not start the command if it cannot be sampled")
@@ -117,6 +120,7 @@ func (s *settings) record() map[string]string {
 		m["sync"] = s.Sync.String()
 	}
 	m["gpus"], m["budget"], m["gpu-process-util"] = s.GPUs, s.Budget.String(), strconv.FormatBool(s.ProcessUtil)
+	m["nvlink-per-link"] = strconv.FormatBool(s.NVLinks)
 	if s.Ports != "" {
 		m["ports"] = s.Ports
 	}
@@ -125,7 +129,7 @@ func (s *settings) record() map[string]string {
 
 // settingNames are the settings, by which the flags, the keys of the file and,
 // in capitals behind GSWARM_, the variables go.
-var settingNames = []string{"output", "interval", "tile", "sync", "ports", "gpus", "budget", "gpu-process-util", "quiet", "strict"}
+var settingNames = []string{"output", "interval", "tile", "sync", "ports", "gpus", "budget", "gpu-process-util", "nvlink-per-link", "quiet", "strict"}
 
 // fileSetting is a value in a settings file and where it stands.
 type fileSetting struct{ value, place string }

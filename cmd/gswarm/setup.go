@@ -89,7 +89,7 @@ func gpuOpener(cfg control.AgentConfig, source clock.Source, rankOf func(pid int
 		if err == nil {
 			d, err = gpu.Open(gpu.Options{
 				LibraryPath: cfg.NVML, Clock: source, Interval: cfg.Interval,
-				Budget: cfg.GPU.Budget, ProcessUtil: cfg.GPU.ProcessUtil, Select: chosen,
+				Budget: cfg.GPU.Budget, ProcessUtil: cfg.GPU.ProcessUtil, NVLinks: cfg.GPU.NVLinks, Select: chosen,
 				RankOf: rankOf, Holders: seen.held,
 			})
 		}

@@ -62,7 +62,7 @@ Settings come from the flags, GSWARM_* variables (GSWARM_INTERVAL=50ms),
 				Command: args, Out: s.Out, Interval: s.Interval, Tile: s.Tile, Sync: s.Sync,
 				Ports: ports, Quiet: s.Quiet, Strict: s.Strict,
 				Agent: agentProgram(), Version: version, Config: s.record(), Notes: notes,
-				GPU:      control.GPUConfig{Which: s.GPUs, Budget: s.Budget, ProcessUtil: s.ProcessUtil},
+				GPU:      control.GPUConfig{Which: s.GPUs, Budget: s.Budget, ProcessUtil: s.ProcessUtil, NVLinks: s.NVLinks},
 				GPUNodes: gpuNodes, NVML: nvml, SkewOffset: skewOffset, SkewPPM: skewPPM,
 			}, p)
 			if err != nil {

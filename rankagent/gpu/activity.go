@@ -89,7 +89,7 @@ func (s *activity) Read(out rankagent.Out) error {
 		s.abs.again(out, wholeRow)
 		return nil
 	}
-	if s.seeded && now-s.to < clock.NodeTime(minWindow) {
+	if s.seeded && now-s.to < clock.NodeTime(minWindow)+grain {
 		return nil // a late tick came before; the window goes on
 	}
 	id := s.dev.id.Load()
@@ -107,7 +107,7 @@ func (s *activity) Read(out rankagent.Out) error {
 	}
 	begin := out.Now()
 	ret := s.gpm.sample(id.handle)
-	end := out.Now()
+	begin, end := widen(begin, out.Now())
 	s.end(s.get, ret)
 	if s.abandoned() {
 		s.seeded = false
@@ -186,6 +186,16 @@ func (s *activity) put(out rankagent.Out, row table.Row, i int) {
 		})
 		return
 	}
-	row.Float(m.column, v)
+	row.Float(m.column, meant(v))
 	s.abs.present(out, m.column)
+}
+
+// meant returns a value with the digits that it can mean, in steps of 1/128 and
+// of 14 binary digits: an error of at most 0.004 percent, or of 0.03 per mille of
+// a rate. The driver refreshes the counters behind it every 100 ms only, so that
+// a window of 125 ms is known to no part in a thousand, and digits beyond would
+// be three bytes of noise in each value.
+func meant(v float64) float64 {
+	frac, exp := math.Frexp(math.Round(v*128) / 128)
+	return math.Ldexp(math.Round(frac*(1<<14))/(1<<14), exp)
 }

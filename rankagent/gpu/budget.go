@@ -52,6 +52,10 @@ const (
 	// dearest calls are made every ten seconds.
 	budgetSpan     = 60
 	budgetPatience = 20
+	// budgetRelief is how long what is spent has to stay low before what was
+	// given up is taken up again. A job's start, when every call waits for
+	// the driver, ends at once.
+	budgetRelief = 10
 	// budgetRoom is the share of the budget under which what was given up has
 	// to stay to be taken up again.
 	budgetRoom = 0.8
@@ -154,32 +158,44 @@ func (b *budget) second(dev *device, out rankagent.Out) {
 	}
 	b.at = (b.at + 1) % budgetSpan
 	b.n = min(b.n+1, budgetSpan)
-	if b.n < budgetPatience {
+	if b.n < budgetRelief {
 		return
 	}
-	// What was spent, and what it would have been at the first level.
-	rate, full := 0.0, spent{}
-	for i := range b.n {
-		for k, ns := range b.seconds[(b.at-1-i+budgetSpan)%budgetSpan] {
-			ns /= float64(b.n)
-			rate += ns
-			full[k] += ns * ladder[level][k]
-		}
-	}
-	to, event := level, ""
+	rate, full := b.over(b.n, level)
+	recent, later := b.over(budgetRelief, level)
+	to, event, seconds := level, "", b.n
 	switch {
-	case rate > b.allowed:
+	case recent <= budgetRoom*b.allowed && level > 0:
+		// Dear calls that are made seldom may not have been made of late.
+		for k := range full {
+			if ladder[level][k] > 1 {
+				later[k] = max(later[k], min(full[k], b.planned[k]))
+			}
+		}
+		to, event, seconds = min(level, later.fit(budgetRoom*b.allowed)), EventRestored, budgetRelief
+		rate = recent
+	case rate > b.allowed && b.n >= budgetPatience:
 		to, event = max(level, full.fit(b.allowed)), EventSlowed
-	case level > 0 && b.n == budgetSpan:
-		to, event = min(level, full.fit(budgetRoom*b.allowed)), EventRestored
 	}
 	if to == level {
 		return
 	}
-	seconds := b.n
 	b.level.Store(to)
 	b.n = 0
 	b.tell(dev, out, event, rate, seconds)
+}
+
+// over returns what was spent of a second over the last n, and what it would
+// have been at the first level.
+func (b *budget) over(n int, level int32) (rate float64, full spent) {
+	for i := range n {
+		for k, ns := range b.seconds[(b.at-1-i+budgetSpan)%budgetSpan] {
+			ns /= float64(n)
+			rate += ns
+			full[k] += ns * ladder[level][k]
+		}
+	}
+	return rate, full
 }
 
 func (b *budget) tell(dev *device, out rankagent.Out, event string, rate float64, seconds int) {

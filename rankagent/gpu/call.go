@@ -16,6 +16,9 @@ const (
 	// cheapCost is what a call may take at every tick without being asked
 	// what it is worth.
 	cheapCost = 200 * time.Microsecond
+	// memoryCost is the same for the memory in use, which changes slowly: 4 us
+	// on one H200, 150 to 250 where eight are busy.
+	memoryCost = 100 * time.Microsecond
 	// gpmCost is the same for a GPM sample, which is worth more: without it
 	// nobody knows what a GPU did. On a busy H200 it takes 0.3 to 0.6 ms.
 	gpmCost = 3 * time.Millisecond
@@ -47,8 +50,11 @@ type call struct {
 // newCall plans a call by what it cost when it was tried.
 func newCall(name string, tick time.Duration, c CallCost) *call {
 	k := &call{name: name, planned: c, tick: tick, floor: tick, cost: float64(c.MedianNS), cheap: cheapCost}
-	if name == callSample || name == callMetrics {
+	switch name {
+	case callSample, callMetrics:
 		k.cheap = gpmCost
+	case callMemory:
+		k.cheap = memoryCost
 	}
 	k.every = k.afford(k.cost)
 	k.show()
@@ -89,17 +95,29 @@ func (c *call) afford(cost float64) time.Duration {
 // cadence returns the time between calls as it is now.
 func (c *call) cadence() time.Duration { return max(c.every, c.tick) }
 
+// learn takes what a call took into what it is believed to cost. While a job
+// makes its CUDA contexts, calls wait for it, by milliseconds, for seconds; a
+// call that has become slow stays slow. So a slow one is believed little by
+// little, and a quick one nearly at once, and sooner where calls are few.
+func (c *call) learn(took float64) {
+	const up, down = 1.0 / 16, 1.0 / 2
+	switch {
+	case took < c.cost:
+		c.cost += (took - c.cost) * down
+		if c.every > c.floor {
+			c.cost = min(c.cost, 2*took)
+		}
+	case c.every > c.floor:
+		c.cost += (min(took, 16*c.cost) - c.cost) * down
+	default:
+		c.cost += (min(took, 4*c.cost+50e3) - c.cost) * up
+	}
+}
+
 // observe takes what a call took and how it ended, and says when the next may
 // be. It returns true where the cadence changed.
 func (c *call) observe(now clock.NodeTime, took time.Duration, ret nvml.Return) (changed bool) {
-	// A call that waits for another's lock is slow once; one that has become
-	// slow stays it.
-	if c.every > c.floor {
-		// It is made seldom: believe it sooner.
-		c.cost += (min(float64(took), 16*c.cost) - c.cost) / 2
-	} else {
-		c.cost += (min(float64(took), 4*c.cost+50e3) - c.cost) / 8
-	}
+	c.learn(float64(took))
 	if every := c.afford(c.cost); every >= 2*c.every && every > c.tick || c.every > c.floor && c.afford(2*c.cost) <= c.every/2 {
 		c.every, changed = every, true
 	}

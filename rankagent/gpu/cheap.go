@@ -30,6 +30,8 @@ const (
 // costs on a GPU that is gone, nobody knows.
 const retryLost = clock.NodeTime(time.Second)
 
+const callMemory = "nvmlDeviceGetMemoryInfo_v2"
+
 // cheapItems are the calls of the gpu table.
 func cheapItems(dev *device) []item {
 	memory := dev.memory
@@ -44,7 +46,7 @@ func cheapItems(dev *device) []item {
 				r.set(table.GPUUtilMem, int64(u.Memory))
 				return ret
 			}},
-		{name: "nvmlDeviceGetMemoryInfo_v2", needs: []function{fnMemory}, columns: []int{table.GPUMemUsed}, lo: 0, hi: memory,
+		{name: callMemory, needs: []function{fnMemory}, columns: []int{table.GPUMemUsed}, lo: 0, hi: memory,
 			read: func(r *reader, h nvml.Device) nvml.Return {
 				m, ret := h.GetMemoryInfo_v2()
 				r.set(table.GPUMemUsed, int64(min(m.Used, math.MaxInt64)))
@@ -135,7 +137,7 @@ func (s *cheap) Read(out rankagent.Out) error {
 	id := s.dev.id.Load()
 	begin := out.Now()
 	_, ret := s.readAll(id.handle)
-	end := out.Now()
+	begin, end := widen(begin, out.Now())
 	if s.abandoned() {
 		return nil
 	}

@@ -13,19 +13,28 @@ import (
 )
 
 const (
-	// costTries is how often each call is tried: enough for a median, few
+	// costTries is how often each call is tried after a first time, which may
+	// do more than the call will do from then on: enough for a median, few
 	// enough that even a dear call does not hold up the job's start.
 	costTries = 5
-	// dearTry is a try after which no second one is made.
+	// dearTry is a try after which no further one is made.
 	dearTry = 10 * time.Millisecond
+	// tryPatience is how long a GPU waits for another to have been tried: a
+	// call that hangs must not keep the others from being read.
+	tryPatience = 2 * time.Second
 )
 
 // try makes each call that the sources will make and measures it, and finds out
-// by two live samples whether GPM works; where it does not, why says so. GPUs
-// are tried all at once, as they will be read.
+// by two live samples whether GPM works; where it does not, why says so.
+//
+// GPUs are tried one after another. Eight H200s tried at once showed what it
+// costs to wait for each other, 20 ms for calls that take 1 us; and their first
+// GPM calls, made at once, crash driver 580.159 in nvmlGpmMetricsGet.
 func (dev *device) try(id *identity) (costs []CallCost, works bool, why string) {
 	runtime.LockOSThread() // CPU time is counted by thread
 	defer runtime.UnlockOSThread()
+	turn := dev.driver.turn.take(tryPatience)
+	defer func() { turn.give() }()
 	measure := func(call string, f func() nvml.Return) nvml.Return {
 		c, ret := dev.measure(call, f)
 		costs = append(costs, c)
@@ -40,11 +49,16 @@ func (dev *device) try(id *identity) (costs []CallCost, works bool, why string) 
 		ret = measure(callSample, func() nvml.Return { return g.sample(id.handle) })
 	}
 	sampled := dev.driver.clock.Now()
-	dev.tryItems(id.handle, measure)
+	dev.tryItems(id, measure)
 	if ret != nvml.SUCCESS {
 		return costs, false, text(ret)
 	}
+	turn.give()
 	time.Sleep(minWindow - time.Duration(dev.driver.clock.Now()-sampled))
+	turn = dev.driver.turn.take(tryPatience)
+	if !turn.mine() {
+		return costs, false, "another GPU's calls hang"
+	}
 	g.advance()
 	if ret := g.sample(id.handle); ret != nvml.SUCCESS {
 		return costs, false, text(ret)
@@ -63,8 +77,8 @@ func (dev *device) try(id *identity) (costs []CallCost, works bool, why string) 
 
 // tryItems measures the other calls that the sources make and the driver has.
 // Their time counts, not what they return.
-func (dev *device) tryItems(h nvml.Device, measure func(string, func() nvml.Return) nvml.Return) {
-	has := dev.driver.has
+func (dev *device) tryItems(id *identity, measure func(string, func() nvml.Return) nvml.Return) {
+	has, h := dev.driver.has, id.handle
 	items := cheapItems(dev)
 	if dev.parent == nil {
 		items = append(append(items, counterItems()...), energyItems()...)
@@ -78,6 +92,18 @@ func (dev *device) tryItems(h nvml.Device, measure func(string, func() nvml.Retu
 	if has[fnSamples] && dev.parent == nil {
 		_ = measure(callPower, func() nvml.Return { _, _, ret := h.GetSamples(nvml.TOTAL_POWER_SAMPLES, 0); return ret })
 	}
+	if has[fnFields] && dev.driver.perLink && dev.parent == nil {
+		s := newLinks(&device{driver: dev.driver})
+		active := dev.activeLinks(id)
+		_ = measure(callLinks, func() (ret nvml.Return) {
+			for _, link := range active {
+				if ret = s.ask(h, link); ret != nvml.SUCCESS {
+					return ret
+				}
+			}
+			return nvml.SUCCESS
+		})
+	}
 	if has[fnProcesses] {
 		_ = measure(callProcesses, func() nvml.Return { _, ret := h.GetComputeRunningProcesses(); return ret })
 	}
@@ -86,17 +112,20 @@ func (dev *device) tryItems(h nvml.Device, measure func(string, func() nvml.Retu
 	}
 }
 
-// measure calls f a few times, once where it is dear, and returns what it cost
+// measure calls f a few times, twice where it is dear, and returns what it cost
 // and how it ended.
 func (dev *device) measure(call string, f func() nvml.Return) (CallCost, nvml.Return) {
 	now := dev.driver.clock.Now
 	var wall, cpu [costTries]int64
-	var ret nvml.Return
+	try := func() (took, used int64, ret nvml.Return) {
+		begin, before := now(), threadCPU()
+		ret = f()
+		return int64(now() - begin), threadCPU() - before, ret
+	}
+	first, _, ret := try()
 	n := 0
 	for n < costTries {
-		begin, used := now(), threadCPU()
-		ret = f()
-		wall[n], cpu[n] = int64(now()-begin), threadCPU()-used
+		wall[n], cpu[n], ret = try()
 		n++
 		if wall[n-1] > int64(dearTry) {
 			break
@@ -106,7 +135,7 @@ func (dev *device) measure(call string, f func() nvml.Return) (CallCost, nvml.Re
 	slices.Sort(cpu[:n])
 	c := CallCost{
 		Call: call, GPU: dev.index, Tries: n,
-		MedianNS: wall[n/2], MaxNS: wall[n-1], CPUNS: cpu[n/2],
+		MedianNS: wall[n/2], MaxNS: wall[n-1], FirstNS: first, CPUNS: cpu[n/2],
 	}
 	if ret != nvml.SUCCESS {
 		c.Error = text(ret)
@@ -126,7 +155,7 @@ func (dev *device) schedule() map[string]place {
 	tick := dev.driver.interval
 	places := map[string]place{
 		callSample: {kindActivity, max(tick, activityInterval)}, callMetrics: {kindActivity, max(tick, activityInterval)},
-		callPower:     {kindPower, powerInterval},
+		callPower: {kindPower, powerInterval}, callLinks: {kindEnergy, energyInterval},
 		callProcesses: {kindProcess, time.Duration(processEvery)}, callProcessUtil: {kindProcess, time.Duration(processEvery)},
 	}
 	for _, it := range cheapItems(dev) {

@@ -122,7 +122,7 @@ func (s *counters) Read(out rankagent.Out) error {
 	}
 	begin := out.Now()
 	made, ret := s.readAll(id.handle)
-	end := out.Now()
+	begin, end := widen(begin, out.Now())
 	switch {
 	case s.abandoned():
 		return nil
@@ -185,22 +185,31 @@ func (s *counters) check(now clock.NodeTime) {
 			if v.ret != nvml.SUCCESS || v.value < s.items[i].lo || v.value > s.items[i].hi {
 				continue
 			}
-			st := &s.state[col]
-			was := *st
-			// Some counters are refreshed ten times a second only.
-			grown := fastest(col) * (float64(now-was.at)/1e9 + 2)
-			switch {
-			case was.known && v.value < was.value:
-				s.out.Event(now, EventCounterReset, s.dev.index, -1, counterDetail{s.dev.uuid(), s.table.Columns[col].Name, was.value, v.value})
-				v.why = fmt.Sprintf("it went back from %d to %d", was.value, v.value)
-			case was.known && float64(v.value-was.value) > grown && was.bad < 2:
-				st.bad++
-				v.why = fmt.Sprintf("it jumped from %d to %d", was.value, v.value)
-				continue
+			was := s.state[col].value
+			var reset bool
+			if v.why, reset = s.state[col].next(v.value, now, fastest(col)); reset {
+				s.out.Event(now, EventCounterReset, s.dev.index, -1, counterDetail{s.dev.uuid(), s.table.Columns[col].Name, was, v.value})
 			}
-			*st = counterState{value: v.value, at: now, known: true}
 		}
 	}
+}
+
+// next takes a counter's next value and returns why it is not to be believed,
+// and whether the counter was reset; fastest is how much it can grow in a
+// second.
+func (st *counterState) next(v int64, now clock.NodeTime, fastest float64) (why string, reset bool) {
+	was := *st
+	// Some counters are refreshed ten times a second only.
+	grown := fastest * (float64(now-was.at)/1e9 + 2)
+	switch {
+	case was.known && v < was.value:
+		why, reset = fmt.Sprintf("it went back from %d to %d", was.value, v), true
+	case was.known && float64(v-was.value) > grown && was.bad < 2:
+		st.bad++
+		return fmt.Sprintf("it jumped from %d to %d", was.value, v), false
+	}
+	*st = counterState{value: v, at: now, known: true}
+	return why, reset
 }
 
 // marshal returns a detail as JSON, empty where it has none.

@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -365,5 +366,18 @@ func TestChanges(t *testing.T) {
 	}
 	if b.Ints(table.ColRead)[0] != 100_001_000-1000 {
 		t.Errorf("the first began within %d ns", b.Ints(table.ColRead)[0])
+	}
+}
+
+// TestMeant: what is left out of a GPM value is less than it can mean.
+func TestMeant(t *testing.T) {
+	for _, v := range []float64{0, 1.0 / 128, 0.5, 12.3456, 73.5365, 99.9999, 100, 1234.5678, 18345.6717, 350000.123} {
+		got := meant(v)
+		if math.Abs(got-v) > 1.0/256+v/(1<<14) || float64(float32(got)) != got || got != meant(got) {
+			t.Errorf("%g becomes %g", v, got)
+		}
+		if v <= 100 && math.Abs(got-v) > 0.00391 {
+			t.Errorf("%g becomes %g", v, got)
+		}
 	}
 }

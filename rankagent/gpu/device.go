@@ -108,7 +108,7 @@ func (dev *device) describe(all []*identity, sysfs string) description {
 		info.Parent, info.GPUInstance = dev.parent.uuid(), &gi
 	}
 	dev.describeStatic(id, &info, sysfs)
-	info.NVLinks = dev.activeLinks(id)
+	info.NVLinks = len(dev.activeLinks(id))
 	info.Topology = dev.topology(id, all, info.NVLinks)
 	costs, gpm, why := dev.try(id)
 	if len(dev.costs) == 0 {
@@ -176,13 +176,22 @@ func (dev *device) describeStatic(id *identity, info *Info, sysfs string) {
 		}
 		return ret
 	})
-	ask(fnMaxClock, "memory_clock_max_mhz", func() nvml.Return {
-		mhz, ret := h.GetMaxClockInfo(nvml.CLOCK_MEM)
-		if ret == nvml.SUCCESS && mhz <= maxMHz {
-			info.MemoryClockMaxMHz = int64(mhz)
-		}
-		return ret
-	})
+	for _, c := range []struct {
+		field string
+		clock nvml.ClockType
+		to    *int64
+	}{
+		{"memory_clock_max_mhz", nvml.CLOCK_MEM, &info.MemoryClockMaxMHz},
+		{"clock_sm_max_mhz", nvml.CLOCK_SM, &info.ClockSMMaxMHz},
+	} {
+		ask(fnMaxClock, c.field, func() nvml.Return {
+			mhz, ret := h.GetMaxClockInfo(c.clock)
+			if ret == nvml.SUCCESS && mhz <= maxMHz {
+				*c.to = int64(mhz)
+			}
+			return ret
+		})
+	}
 	ask(fnPowerLimit, "power_limit_mw", func() nvml.Return {
 		mw, ret := h.GetEnforcedPowerLimit()
 		if ret == nvml.SUCCESS && mw <= maxPowerMW {

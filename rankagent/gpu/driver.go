@@ -34,11 +34,14 @@ type Driver struct {
 	devices  []*device
 	selected []bool
 	infos    []Info
-	// rankOf, holders and processUtil are as in Options.
+	// rankOf, holders, processUtil and perLink are as in Options.
 	rankOf      func(pid int) int
 	holders     func(gpu int, pids []int)
 	processUtil bool
+	perLink     bool
 	gate        gate
+	// turn is whose GPU is tried, metrics whose GPM metrics are computed.
+	turn, metrics turns
 }
 
 // Devices returns all GPUs that the driver shows to this process, in order of
@@ -90,6 +93,9 @@ func (d *Driver) Sources() []rankagent.Source {
 	each(whole(func(dev *device) rankagent.Source { return newCounters(dev) }))
 	each(whole(func(dev *device) rankagent.Source { return newEnergy(dev) }))
 	each(func(dev *device) rankagent.Source { return newProcesses(dev) })
+	if d.perLink {
+		each(whole(func(dev *device) rankagent.Source { return newLinks(dev) }))
+	}
 	return append(all, newEvents(d), newWatch(d))
 }
 

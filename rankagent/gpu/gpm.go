@@ -104,9 +104,19 @@ func (g *gpm) sample(h nvml.Device) nvml.Return {
 // advance makes the sample just taken the last one.
 func (g *gpm) advance() { g.next = 1 - g.next }
 
+// evaluatePatience is how long one GPU's metrics wait for another's. They take
+// 20 us.
+const evaluatePatience = 20 * time.Millisecond
+
 // evaluate computes the metrics between the last sample and the one just
-// taken; they stand in get.Metrics, in the order of metrics.
+// taken; they stand in get.Metrics, in the order of metrics. One GPU at a time:
+// see device.try.
 func (g *gpm) evaluate() nvml.Return {
+	turn := g.dev.driver.metrics.take(evaluatePatience)
+	if !turn.mine() {
+		return nvml.ERROR_TIMEOUT
+	}
+	defer turn.give()
 	g.get.NumMetrics = uint32(len(metrics))
 	g.get.Sample1, g.get.Sample2 = g.samples[1-g.next], g.samples[g.next]
 	for i, m := range metrics {

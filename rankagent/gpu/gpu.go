@@ -43,6 +43,9 @@ type Options struct {
 	Budget time.Duration
 	// ProcessUtil asks for the SM use of each process, which costs 2.5 ms.
 	ProcessUtil bool
+	// NVLinks asks for the counters of each NVLink, which cost a millisecond
+	// each.
+	NVLinks bool
 	// RankOf returns the rank of a process, -1 where it is none of the job's;
 	// nil where nobody knows.
 	RankOf func(pid int) int
@@ -73,7 +76,9 @@ type Info struct {
 	// the bus to the GPU's memory: its peak bandwidth is two transfers a clock.
 	MemoryBusBits     int64 `yaml:"memory_bus_bits,omitempty" json:"memory_bus_bits,omitempty"`
 	MemoryClockMaxMHz int64 `yaml:"memory_clock_max_mhz,omitempty" json:"memory_clock_max_mhz,omitempty"`
-	PowerLimitMW      int64 `yaml:"power_limit_mw,omitempty" json:"power_limit_mw,omitempty"`
+	// ClockSMMaxMHz is the highest clock of the SMs.
+	ClockSMMaxMHz int64 `yaml:"clock_sm_max_mhz,omitempty" json:"clock_sm_max_mhz,omitempty"`
+	PowerLimitMW  int64 `yaml:"power_limit_mw,omitempty" json:"power_limit_mw,omitempty"`
 	// NUMANode is nil where the kernel knows none.
 	NUMANode *int `yaml:"numa_node,omitempty" json:"numa_node,omitempty"`
 	// MIG is "enabled", "disabled", or empty where the GPU has no such mode.
@@ -100,8 +105,9 @@ type Info struct {
 type CallCost struct {
 	Call string `yaml:"call" json:"call"`
 	GPU  int    `yaml:"gpu" json:"gpu"`
-	// MedianNS and MaxNS are over Tries calls. The first, which finds cold
-	// caches, is part of the maximum.
+	// FirstNS is the first call, in which the driver may make ready what it
+	// needs; MedianNS and MaxNS are over the Tries calls that followed.
+	FirstNS  int64 `yaml:"first_ns" json:"first_ns"`
 	MedianNS int64 `yaml:"median_ns" json:"median_ns"`
 	MaxNS    int64 `yaml:"max_ns" json:"max_ns"`
 	// CPUNS is the median of the CPU time that they took.

@@ -122,6 +122,16 @@ func (l *lane) kindOf(c *call) kind {
 	return l.kind
 }
 
+// grain is the step of the times of rows, ns. A read takes tens of microseconds,
+// and finer digits of its begin and end are noise that would take two bytes a row.
+const grain = 1024
+
+// widen moves the ends of a read apart to whole grains, so that the read still
+// lies within.
+func widen(begin, end clock.NodeTime) (clock.NodeTime, clock.NodeTime) {
+	return begin &^ (grain - 1), (end + grain - 1) &^ (grain - 1)
+}
+
 // abandoned says whether the GPU was fenced off while the reading was under
 // way: what was read is of no instant that could be stated.
 func (l *lane) abandoned() bool { return l.dev.shared.fenced.Load() }

@@ -39,7 +39,9 @@ func Open(opts Options) (*Driver, error) {
 		has:      has,
 		clock:    opts.Clock,
 		interval: opts.Interval,
-		rankOf:   opts.RankOf, holders: opts.Holders, processUtil: opts.ProcessUtil,
+		turn:     newTurns(), metrics: newTurns(),
+		rankOf: opts.RankOf, holders: opts.Holders, processUtil: opts.ProcessUtil,
+		perLink: opts.NVLinks,
 	}
 	count, err := d.init(opts.Timeout)
 	if err != nil {

@@ -39,7 +39,7 @@ func TestDevices(t *testing.T) {
 	for i, info := range infos {
 		want := rec.GPUs[i]
 		if info.Index != i || info.UUID != want.UUID || info.PCIBusID != want.BusID || info.Name != want.Name ||
-			info.PowerLimitMW != int64(want.PowerLimitMW) || info.MemoryBytes != int64(want.MemoryByte) || info.MemoryBusBits != 6016 || info.MemoryClockMaxMHz != 3201 {
+			info.PowerLimitMW != int64(want.PowerLimitMW) || info.MemoryBytes != int64(want.MemoryByte) || info.MemoryBusBits != 6016 || info.MemoryClockMaxMHz != 3201 || info.ClockSMMaxMHz != 1980 {
 			t.Errorf("GPU %d: %+v, recorded %+v", i, info, want)
 		}
 		if info.DriverVersion != "580.159.04" || info.Architecture != "Hopper" || info.MIG != "disabled" || !info.GPM || info.VBIOS == "" || info.NVLinks != 18 {

@@ -92,7 +92,7 @@ func (s *power) Read(out rankagent.Out) error {
 	}
 	begin := out.Now()
 	kind, samples, ret := id.handle.GetSamples(nvml.TOTAL_POWER_SAMPLES, uint64(s.last))
-	end := out.Now()
+	begin, end := widen(begin, out.Now())
 	s.end(s.call, ret)
 	switch {
 	case s.abandoned():

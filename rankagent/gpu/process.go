@@ -93,7 +93,7 @@ func (s *processes) Read(out rankagent.Out) error {
 	}
 	begin := out.Now()
 	list, ret := id.handle.GetComputeRunningProcesses()
-	end := out.Now()
+	begin, end := widen(begin, out.Now())
 	s.end(s.list, ret)
 	switch {
 	case s.abandoned():

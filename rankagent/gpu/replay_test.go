@@ -130,7 +130,7 @@ func TestReplayActivity(t *testing.T) {
 					lo, hi = min(lo, v), max(hi, v)
 				}
 			}
-			slack := 1e-4 + 1e-3*math.Abs(hi)
+			slack := 1.0/256 + 1e-3*math.Abs(hi)
 			if v := b.Floats(column)[i]; !b.Valid(column)[i] || v < lo-slack || v > hi+slack {
 				t.Errorf("%s: %g (valid %v), recorded %g to %g", table.GPUActivity.Columns[column].Name, v, b.Valid(column)[i], lo, hi)
 			}

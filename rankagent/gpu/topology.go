@@ -8,22 +8,21 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// activeLinks counts the GPU's active NVLinks.
-func (dev *device) activeLinks(id *identity) int {
+// activeLinks returns the GPU's active NVLinks.
+func (dev *device) activeLinks(id *identity) (active []int) {
 	if !dev.driver.has[fnNVLinkState] {
-		return 0
+		return nil
 	}
-	n := 0
 	for link := range nvml.NVLINK_MAX_LINKS {
 		state, ret := id.handle.GetNvLinkState(link)
 		if ret != nvml.SUCCESS {
 			break // links that a GPU lacks are the last ones
 		}
 		if state == nvml.FEATURE_ENABLED {
-			n++
+			active = append(active, link)
 		}
 	}
-	return n
+	return active
 }
 
 // topology says how the GPU reaches each of the others: over how many NVLinks,

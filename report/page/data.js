@@ -9,9 +9,10 @@ const el = (tag, cls, text) => {
 };
 
 async function unpack(id) {
-  const packed = Uint8Array.from(atob($(id).textContent.trim()), (c) => c.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const text = atob($(id).textContent), packed = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
   $(id).remove();
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).arrayBuffer();
 }
 

@@ -48,11 +48,13 @@ function lanes(facts, jump) {
     e.addEventListener("click", () => jump(f.index));
     return e;
   }));
-  lane("marks", facts.marks, (m) => el("span", "mark-text", m.tip[0]));
+  const few = facts.marks.length <= 12; // more would cover one another
+  lane("marks", facts.marks, (m) => el("span", "mark-text", few ? m.tip[0] : ""));
 }
 
 function start(facts) {
-  const gpus = facts.gpus.subjects, curves = facts.gpus.curves, metrics = facts.gpus.metrics;
+  const gpus = facts.gpus.subjects, curves = facts.gpus.curves, host = facts.hosts.subjects;
+  const metrics = (gpus.length ? facts.gpus : facts.hosts).metrics;
   const nodes = [...new Set(gpus.map((g) => g.node))];
   const ofNode = new Map(nodes.map((n) => [n, gpus.flatMap((g, i) => (g.node === n ? [i] : []))]));
   const state = { metric: 0, gpu: null, node: null, lit: [] };
@@ -73,12 +75,22 @@ function start(facts) {
       return nodeMeans.get(key);
     },
   }));
+  // Without GPUs the rows are the hosts.
+  const hostHeat = !gpus.length && host.length ? new HeatMap($("heat"), facts.slowGrid, (row) => {
+    state.node = host[row].node;
+    drawHeat();
+    drawDrill();
+  }) : null;
   const heat = gpus.length ? new HeatMap($("heat"), facts.grid, (row) => (byNode ? openNode(nodes[row]) : openGPU(row))) : null;
   const inner = byNode ? new HeatMap($("node"), facts.grid, (row) => openGPU(ofNode.get(state.node)[row])) : null;
 
   function drawHeat() {
-    if (!heat) return;
     const m = metrics[state.metric];
+    if (hostHeat) {
+      hostHeat.on = host.findIndex((h) => h.node === state.node);
+      hostHeat.show(m.name + ", by node", host.map((h, i) => ({ name: h.node, label: h.node, get: () => facts.hosts.curves.values(i, state.metric, 0) })), m, m.name + " over time, a row for each node");
+    }
+    if (!heat) return;
     heat.on = byNode ? nodes.indexOf(state.node) : state.gpu === null ? -1 : state.gpu;
     heat.show(m.name + (byNode ? ", by node" : ", by GPU"), byNode ? nodeRows() : gpuRows(gpus.map((_, i) => i)), m, m.name + " over time, a row for each " + (byNode ? "node" : "GPU"));
     if (!inner) return;
@@ -113,11 +125,11 @@ function start(facts) {
     drill.forEach((c) => c.gone());
     drill = [];
     const box = $("drill");
-    const host = facts.hosts.subjects, hostOnly = !gpus.length;
-    box.hidden = state.gpu === null && !hostOnly;
+    const hostOnly = !gpus.length;
+    box.hidden = hostOnly ? state.node === null : state.gpu === null;
     if (box.hidden) return;
     const g = hostOnly ? null : gpus[state.gpu];
-    const node = hostOnly ? state.node || (host[0] && host[0].node) : g.node;
+    const node = hostOnly ? state.node : g.node;
     const head = el("div", "head"), grid = el("div", "grid");
     head.append(el("h3", "", hostOnly ? node || "" : whoName(g)));
     if (g) {
@@ -183,7 +195,12 @@ function start(facts) {
   }
 
   metrics.forEach((m, i) => $("metric").append(new Option(m.name + ", " + m.unit, i)));
-  $("metric").parentElement.hidden = $("which").hidden = !gpus.length;
+  $("which").hidden = !gpus.length;
+  if (!gpus.length) {
+    $("metric").parentElement.hidden = !host.length;
+    $("hint").textContent = "Drag over any picture to zoom, double-click for the whole run. Click a row of the heat map for one node.";
+    if (host.length) state.node = host[0].node;
+  }
   $("metric").addEventListener("change", (e) => {
     state.metric = Number(e.target.value);
     drawHeat();
@@ -238,14 +255,17 @@ function start(facts) {
   });
   let screen;
   addEventListener("beforeprint", () => {
+    document.querySelectorAll("details").forEach((d) => { d.open = true; });
     screen = root.dataset.theme;
     root.dataset.theme = "light";
+    root.classList.add("paper");
     repaint();
     resize();
   });
   addEventListener("afterprint", () => {
     if (screen) root.dataset.theme = screen;
     else delete root.dataset.theme;
+    root.classList.remove("paper");
     repaint();
     resize();
   });

@@ -70,7 +70,7 @@ static int gpm_column(unsigned id)
 	return -1;
 }
 
-API int nvmlGpmMetricsGet(sn_gpm_metrics_get *m)
+static int metrics_get(sn_gpm_metrics_get *m)
 {
 	if (m->version != 1)
 		return VERSION_MISMATCH;
@@ -94,6 +94,17 @@ API int nvmlGpmMetricsGet(sn_gpm_metrics_get *m)
 			metric->value = replay_average(g, column, m->sample1->raw, m->sample2->raw);
 	}
 	return OK;
+}
+
+/* Driver 580.159 may crash where two GPUs' metrics are computed at once: this one always does. */
+API int nvmlGpmMetricsGet(sn_gpm_metrics_get *m)
+{
+	static int inside;
+	if (__atomic_fetch_add(&inside, 1, __ATOMIC_SEQ_CST))
+		abort();
+	int ret = metrics_get(m);
+	__atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST);
+	return ret;
 }
 
 #endif

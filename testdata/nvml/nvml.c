@@ -425,6 +425,12 @@ static void field(const struct gpu *g, sn_field_value *f)
 	case 138:
 	case 139:
 		counter_field(g, f, &o, f->field_id == 138 ? C_NVL_TX : C_NVL_RX, &missing);
+		if (f->scope_id != (unsigned)-1) { /* one link: an even share */
+			if (f->scope_id >= 18)
+				f->ret = INVALID_ARGUMENT;
+			else if (!o.has_value)
+				f->value.ull /= 18;
+		}
 		break;
 	case 269:
 	case 270:

@@ -1,0 +1,134 @@
+package analysis
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gswarm/gswarm/table"
+)
+
+// When a GPU's NVLink is slower than the others'.
+const (
+	// slowerLink is what its highest rates must be of the others'.
+	slowerLink = 0.93
+	// sameBytes is by how much the mean rates may differ for the bytes to be
+	// the same: a GPU that has less to send is not slow.
+	sameBytes = 0.15
+	// alikeTops is how near the others' highest rates must lie to each other
+	// for windows to be filled with traffic. Bursts shorter than a window give
+	// any rate.
+	alikeTops = 0.02
+	// longLink is the share of time that the others must take for it: less is
+	// bursts, and fewBlocks is how many blocks there must be.
+	longLink  = 0.25
+	fewBlocks = 20
+	// linkCost is the share of time from which on that costs.
+	linkCost = 0.03
+)
+
+// slowLinks lists the GPUs that took longer than the others for the same bytes
+// over NVLink. It can be seen only where windows are filled with traffic.
+func (m *model) slowLinks(st *stage) []Finding {
+	from, to := m.inner(st.Span)
+	if len(m.workers) < 3 || to-from < fewBlocks {
+		return nil
+	}
+	n := len(m.workers)
+	tops, rates := make([]float64, n), make([]float64, n)
+	for i, d := range m.workers {
+		rates[i] = orZero(m.usageOf(d, from, to).link)
+		if d.units == nil {
+			return nil
+		}
+		var v []float64
+		for b := from; b < to; b++ {
+			if c := d.units.get(b); c != nil && c.w > 0 {
+				v = append(v, float64(c.maxLink))
+			}
+		}
+		tops[i] = orZero(quantile(v, 0.9))
+	}
+	topOthers, rateOthers := othersMedian(tops), othersMedian(rates)
+	var out []Finding
+	for i, d := range m.workers {
+		top, typical, rate := tops[i], topOthers[i], rates[i]
+		if typical < linkFloor || top <= 0 || rateOthers[i] < longLink*typical || top > slowerLink*typical || rate < (1-sameBytes)*rateOthers[i] {
+			continue
+		}
+		var rest []float64
+		for k := range tops {
+			if k != i {
+				rest = append(rest, tops[k])
+			}
+		}
+		longer := rate/top - rateOthers[i]/typical
+		if mad(rest) > alikeTops*typical || typical-top < unlike(n)*mad(rest) || longer < linkCost {
+			continue
+		}
+		says := fmt.Sprintf("at most %.0f MiB/s over NVLink in a window, others %.0f MiB/s, for the same bytes: %.0f and %.0f MiB/s in the mean", top, typical, rate, rateOthers[i])
+		out = append(out, Finding{
+			Cause: LinkSlow, Title: d.who() + " moves less over NVLink than the others", Places: []Place{d.Place}, Span: st.Span, Severity: Problem, Confidence: 0.8,
+			Detail: fmt.Sprintf("For the same bytes it took %s of the time, others %s.", percent(rate/top), percent(rateOthers[i]/typical)),
+			Effect: ptr(longer * st.Seconds() * float64(n-1) / m.gpuSeconds()), StepExcess: ptr(longer / (1 - min(longer, 0.99))),
+			Evidence: []Evidence{m.unitsShow(d, st.Span, says, table.ActNVLinkTx, table.ActNVLinkRx)},
+			Remedy:   "Look at the links (nvidia-smi nvlink --status and -e) and take the node out if one is down or repeats.",
+		})
+	}
+	return out
+}
+
+// portRate is the signalling rate of a port as the driver names it.
+type portRate struct {
+	gbit float64
+	name string
+	t    int64
+	rows int64
+}
+
+// slowPorts lists the nodes whose RDMA ports came up slower than the others'.
+func (m *model) slowPorts(stages []*stage) []Finding {
+	rates := map[string]portRate{}
+	var all []float64
+	for node, p := range m.tables.fabric.rates {
+		rates[node] = p
+		all = append(all, p.gbit)
+	}
+	if len(all) < 2 {
+		return nil
+	}
+	typical := quantile(all, 0.5)
+	if len(all) == 2 {
+		typical = max(all[0], all[1])
+	}
+	var out []Finding
+	for node, p := range rates {
+		if p.gbit >= 0.9*typical {
+			continue
+		}
+		span := Span{max(p.t, m.span.BeginNS), m.span.EndNS}
+		f := Finding{
+			Cause: LinkSlow, Title: fmt.Sprintf("a network port of node %s runs at %.0f Gbit/s, those of others at %.0f", node, p.gbit, typical), Places: []Place{{Node: node}},
+			Span: span, Severity: Problem, Confidence: 0.9,
+			Detail: "All ranks that exchange with it wait for it.",
+			Remedy: "Reseat or replace the cable, look at the port's counters (perfquery, ibdiagnet, mlxlink), and bring the link up again.",
+			Evidence: []Evidence{{
+				Table: table.Infiniband.Name, Columns: []string{"rate"}, Place: Place{Node: node}, Span: span, Rows: p.rows,
+				Says: fmt.Sprintf("rate %q, the median of the nodes is %.0f Gbit/s", p.name, typical),
+			}},
+		}
+		m.costs(&f, stages)
+		out = append(out, f)
+	}
+	return out
+}
+
+// gbit reads the number that a port's rate begins with.
+func gbit(rate string) float64 {
+	number, _, _ := strings.Cut(strings.TrimSpace(rate), " ")
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		return 0
+	}
+	return v
+}
