@@ -141,7 +141,7 @@ def compare(s, case, results, deadline):
     left = [n for n in range(s.pairs) if n not in done]
     if not left or not deadline.fits():
         return
-    run = Path(case["where"]) / "gswarm-bench"
+    run = Path(case["where"]).resolve() / "gswarm-bench"
     shutil.rmtree(run, ignore_errors=True)
     make_run(run, case["nodes"], case["rows"], s.table, case["tile"])
     failed, lock = [], threading.Lock()
