@@ -13,8 +13,9 @@ const (
 	// sharedPeriodicity is how much of the best peak's autocorrelation an
 	// earlier peak must have to be the period, of which the best is a multiple.
 	sharedPeriodicity = 0.7
-	// partRise is how far a peak at a part of the period must stand out of the
-	// trough before, as a share of the best peak.
+	// partRise is how far the period's peak, or one at a part of it, must stand
+	// out of the trough before, as a share of the best peak: near lag zero noise
+	// has peaks, too.
 	partRise = 0.4
 )
 
@@ -44,14 +45,13 @@ func periodOf(x []float64) (period, part float64) {
 		if lag > finer && ac[lag] >= ac[lag-1] && ac[lag] > ac[lag+1] && ac[lag]-trough > minRise {
 			peaks = append(peaks, peak{lag, ac[lag], ac[lag] - trough})
 			best = max(best, ac[lag])
-			trough = ac[lag]
 		}
 	}
 	if best < max(minPeriodicity, 5/math.Sqrt(float64(n))) {
 		return 0, 0
 	}
 	for i, p := range peaks {
-		if p.ac < sharedPeriodicity*best {
+		if p.ac < sharedPeriodicity*best || p.rise < partRise*best {
 			continue
 		}
 		for _, q := range peaks[:i] {
@@ -62,9 +62,21 @@ func periodOf(x []float64) (period, part float64) {
 				break
 			}
 		}
-		return refine(ac, p.lag) / finer, part
+		return refine(ac, top(ac, p.lag)) / finer, part
 	}
 	return 0, 0
+}
+
+// top is the highest of the peaks about the one at lag: noise makes several of
+// one.
+func top(ac []float64, lag int) int {
+	best := lag
+	for l := lag - lag/10; l <= lag+lag/10 && l < len(ac); l++ {
+		if ac[l] > ac[best] {
+			best = l
+		}
+	}
+	return best
 }
 
 // refine sharpens a period by its multiples: the k-th peak is at k periods, so

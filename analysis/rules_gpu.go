@@ -177,7 +177,7 @@ func faultRules() []rule {
 			if len(shows) == 0 {
 				return 0, nil
 			}
-			return 0.9, shows
+			return 1, shows
 		},
 	}}
 }

@@ -197,6 +197,9 @@ func starvedOfInput(s *suspect) (float64, []Evidence) {
 		return 0
 	}
 	main, helpers := blocked(rankBlocked, rankRows), blocked(helperBlocked, helperRows)
+	if memory, _ := pressed(s); memory > 0 {
+		main, helpers = 0, 0 // pages that were taken away come from storage, too
+	}
 	_, _, rest, ok := s.hostMore(rankIODelay)
 	share := max(s.m.inputShare(s.device, s.span)-min(rest, healthy), main)
 	if !ok || share < slightly && helpers < mostly {

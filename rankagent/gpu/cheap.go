@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -113,11 +114,16 @@ type cheap struct {
 	*reader
 	lost    bool
 	retryAt clock.NodeTime
+	// thinned says that the budget has ticks left out.
+	thinned absences
 	changes changes
 }
 
 func newCheap(dev *device) *cheap {
-	return &cheap{reader: newReader(dev, table.GPU, kindCheap, 0, cheapItems(dev))}
+	return &cheap{
+		reader:  newReader(dev, table.GPU, kindCheap, 0, cheapItems(dev)),
+		thinned: absences{table: table.GPU, key: dev.key},
+	}
 }
 
 // Name returns "gpu" and the ordinal.
@@ -125,6 +131,7 @@ func (s *cheap) Name() string { return "gpu " + s.dev.key }
 
 // Read appends one row, unless the GPU is lost.
 func (s *cheap) Read(out rankagent.Out) error {
+	s.sayThinned(out)
 	if err := s.enter(out); err != nil {
 		return err
 	}
@@ -156,6 +163,18 @@ func (s *cheap) Read(out rankagent.Out) error {
 	}
 	s.changes.see(out, s.dev, begin, end, s.value(table.GPUEventReasons), s.value(table.GPUClockSM))
 	return nil
+}
+
+// sayThinned records that rows are missing for as long as the budget has ticks
+// left out.
+func (s *cheap) sayThinned(out rankagent.Out) {
+	if f := s.dev.shared.budget.factor(kindCheap); f > 1 {
+		s.thinned.absent(out, wholeRow, rankagent.NotSampled, func() string {
+			return fmt.Sprintf("one tick in %d, to keep the budget", int(f))
+		})
+		return
+	}
+	s.thinned.present(out, wholeRow)
 }
 
 // value returns a column's value, -1 where it is not known.
