@@ -28,7 +28,7 @@ dist: ## build dist/gswarm, static and without GPUs, and dist/gswarm-agent for a
 	VERSION='$(VERSION)' GO='$(GO)' scripts/dist/build
 
 .PHONY: demo
-demo: build ## build gswarm and run it on a small job, whatever the machine has; GPU=replay plays eight recorded GPUs
+demo: build ## build gswarm and run it on a small job, whatever the machine has; GPU=replay plays half a minute of eight recorded GPUs
 	@scripts/demo/run "$(GPU)"
 
 .PHONY: test

@@ -134,8 +134,14 @@ func (b *box) merge(want dataset) string {
 			b.Errorf("gswarm merge %s does not say %q:\n%s", want.dir, m, r.stdout)
 		}
 	}
+	return b.tree(want.dir)
+}
+
+// tree is a digest of all files of a timeline.
+func (b *box) tree(dir string) string {
+	b.Helper()
 	sum := sha256.New()
-	must(b, filepath.WalkDir(b.path(want.dir, "timeline"), func(path string, d fs.DirEntry, err error) error {
+	must(b, filepath.WalkDir(b.path(dir, "timeline"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}

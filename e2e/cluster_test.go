@@ -116,19 +116,22 @@ if [[ $1 == wrap ]]; then
 fi
 exec %[1]q "$@"
 `, gswarm, nvml+"/libnvidia-ml.so.1", c.dir), 0o755)
-	for _, f := range []string{"app", "signals.py", "train.py"} {
+	for _, f := range []string{"app", "endings.py", "signals.py", "train.py"} {
 		b, err := os.ReadFile(filepath.Join("testdata", f))
 		must(t, err)
 		write(t, filepath.Join(c.bin, f), string(b), 0o755)
 	}
+	run(t, "gcc", "-O", "-o", filepath.Join(c.bin, "ending"), "testdata/ending.c")
 	var compiling sync.WaitGroup
 	for _, mpi := range []string{"openmpi", "mpich"} {
 		compiling.Add(1)
 		go func() {
 			defer compiling.Done()
-			out, err := exec.Command("mpicc."+mpi, "-O", "-o", filepath.Join(c.bin, "allreduce."+mpi), "testdata/allreduce.c").CombinedOutput()
-			if err != nil {
-				t.Errorf("mpicc.%s: %v\n%s", mpi, err, out)
+			for _, program := range []string{"allreduce", "ending"} {
+				out, err := exec.Command("mpicc."+mpi, "-O", "-DMPI", "-o", filepath.Join(c.bin, program+"."+mpi), "testdata/"+program+".c").CombinedOutput()
+				if err != nil {
+					t.Errorf("mpicc.%s: %v\n%s", mpi, err, out)
+				}
 			}
 		}()
 	}

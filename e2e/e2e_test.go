@@ -19,22 +19,31 @@ var cases = []struct {
 	{"ClockChain", false, clockChain},
 	{"NestedBatch", false, nestedBatch},
 	{"Requeue", true, requeue},
+	{"RequeueByHand", false, requeueByHand},
 	{"Array", false, array},
 	{"Interactive", false, interactive},
 	{"GPUPerTask", false, gpuPerTask},
 	{"GPUFront", false, gpuFront},
 	{"Secrets", false, secrets},
-	{"Endings", true, endings},
+	{"Endings", true, testEndings},
+	{"EndingsOfTasks", true, endingsOfTasks},
 	{"Scancel", true, scancel},
 	{"ScancelSignal", true, scancelSignal},
 	{"CtrlC", false, ctrlC},
+	{"CtrlZ", false, ctrlZ},
+	{"Window", false, window},
 	{"WrapKilledInFront", true, wrapKilledInFront},
+	{"WrapKilledBehind", true, wrapKilledBehind},
 	{"AgentKilledBehind", true, agentKilledBehind},
 	{"AgentKilledInFront", true, agentKilledInFront},
 	{"StepKilled", true, stepKilled},
+	{"StepdKilled", false, stepdKilled},
 	{"Unwritable", false, unwritable},
 	{"NoPorts", false, noPorts},
 	{"NoHead", false, noHead},
+	{"NoAgent", false, noAgent},
+	{"SSH", false, overSSH},
+	{"MergeBySlices", false, mergeBySlices},
 	{"Examples", false, examples},
 }
 
@@ -56,4 +65,7 @@ func onCluster(t *testing.T, proctrack string) {
 			})
 		}
 	})
+	if proctrack == "cgroup" {
+		t.Run("SlurmdKilled", func(t *testing.T) { slurmdKilled(t, c) })
+	}
 }

@@ -3,14 +3,21 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/gswarm/gswarm/merge"
+	"github.com/gswarm/gswarm/rundir"
 	"github.com/gswarm/gswarm/table"
 )
 
@@ -28,6 +35,7 @@ func wrapKilledInFront(t *testing.T, c *cluster) {
 	id := b.submit("-N2 -n4", "gswarm wrap -- srun signals.py $DIR/log 60; echo ended $?")
 	b.ready(4, 2)
 	time.Sleep(2500 * time.Millisecond)
+	killed := time.Now()
 	for _, p := range b.processes() {
 		if len(p.args) > 1 && p.args[1] == "wrap" && strings.HasSuffix(p.args[0], "/gswarm") {
 			kill(b, p)
@@ -39,6 +47,112 @@ func wrapKilledInFront(t *testing.T, c *cluster) {
 	}
 	b.nothingLeft()
 	d := dataset{dir: "gswarm-" + id, nodes: "n[1-4] n[1-4]", mergeCode: 3, missing: []string{"missing: run_cut: run.yaml has no end"}}
+	d.nodes = actual(b, d)
+	b.check(d)
+	b.lasts(d, killed)
+	b.verify(d.dir, append(b.killedNodes(d), "run_cut")...)
+}
+
+// killedNodes are those whose agent Slurm killed before it had said its last
+// word, as the merge has it: whether it does is chance. In verify's words.
+func (b *box) killedNodes(d dataset) (codes []string) {
+	b.Helper()
+	meta, err := merge.ReadMeta(rundir.Dir(b.path(d.dir)))
+	must(b, err)
+	for _, m := range meta.Missing {
+		if m.Code == merge.NodeKilled {
+			codes = append(codes, m.Node+" "+string(m.Code))
+		}
+	}
+	return codes
+}
+
+// lasts checks that a node's data reach to the last second before a time.
+func (b *box) lasts(d dataset, until time.Time) {
+	b.Helper()
+	last := map[string]int64{}
+	b.rows(d.dir, table.Sampler, func(c map[string]any) {
+		last[c[table.Node].(string)] = max(last[c[table.Node].(string)], c[table.TimeNS].(int64))
+	})
+	for _, n := range strings.Fields(d.nodes) {
+		if lost := until.Sub(time.Unix(0, last[n])); lost > 1500*time.Millisecond {
+			b.Errorf("%s: the last %v of %s are lost", d.dir, lost, n)
+		}
+	}
+}
+
+// wrapKilledBehind: the rank dies with its wrap, as it would by a SIGKILL of its
+// own, and nobody else does. Nothing of the data is lost.
+func wrapKilledBehind(t *testing.T, c *cluster) {
+	b := c.box(t)
+	x, y := b.compare("-N2 -n4", "srun gswarm wrap -- signals.py $DIR/log 7", 4, 2, func(b *box, _ string) {
+		time.Sleep(1500 * time.Millisecond)
+		for _, p := range b.processes() {
+			of, program := b.dir+"/log", "signals.py"
+			if !b.bare {
+				program = "gswarm"
+			}
+			if p.get("SLURM_PROCID") == "2" && slices.Contains(p.args, of) && slices.ContainsFunc(p.args[:2], func(a string) bool { return filepath.Base(a) == program }) {
+				kill(b, p)
+			}
+		}
+	})
+	b.untouched(x, y)
+	if want := "rank 0: ready done\nrank 1: ready done\nrank 2: ready\nrank 3: ready done\n"; b.logs(4) != want {
+		t.Errorf("the ranks were troubled:\n%s", b.logs(4))
+	}
+	d := dataset{dir: "gswarm-" + y.job + ".0", nodes: "n[1-4] n[1-4]", ranks: 4}
+	d.nodes = actual(b, d)
+	b.check(d)
+	b.verify(d.dir)
+	if r := b.gswarm("verify", d.dir); !strings.Contains(r.stdout, "rank_end_unknown") {
+		t.Errorf("gswarm verify does not say that the end of rank 2 is unknown:\n%s", r.stdout)
+	}
+}
+
+// verify wants gswarm verify to say that just this is missing in a run: codes,
+// with the node in front where they have one. The machine is loaded, so that
+// ticks are late.
+func (b *box) verify(dir string, codes ...string) {
+	b.Helper()
+	r := b.gswarm("verify", "--allow", "0.3", "--json", dir)
+	var report struct {
+		Findings []struct {
+			Code       string `json:"code"`
+			Incomplete bool   `json:"incomplete"`
+			Node       string `json:"node"`
+		} `json:"findings"`
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
+		b.Fatalf("gswarm verify %s: %d %v\n%s%s", dir, r.code, err, r.stdout, r.stderr)
+	}
+	found := map[string]bool{}
+	for _, f := range report.Findings {
+		if f.Incomplete {
+			found[strings.TrimSpace(f.Node+" "+f.Code)] = true
+		}
+	}
+	got := slices.Sorted(maps.Keys(found))
+	if slices.Sort(codes); !slices.Equal(got, codes) || (r.code == 0) != (len(codes) == 0) {
+		b.Errorf("gswarm verify %s: exit %d, finds %v, want %v\n%s", dir, r.code, got, codes, r.stdout)
+	}
+}
+
+// noAgent: only the first node has the program. The job runs on all of them.
+func noAgent(t *testing.T, c *cluster) {
+	b := c.box(t)
+	script := "cp $PROGRAM /tmp/gswarm && /tmp/gswarm wrap -- srun app 2 3\ncode=$?\nrm /tmp/gswarm\nexit $code"
+	o := b.without()
+	o.env = []string{"PROGRAM=" + filepath.Join(c.bin, "bare", "gswarm")}
+	b.env = []string{"PROGRAM=" + filepath.Join(repo(t), "bin", "gswarm")}
+	x := o.batch("-N2 -n4", script)
+	y := b.batch("-N2 -n4", script)
+	b.untouched(x, y)
+	_, own := split(y.stderr)
+	if len(own) != 2 || !regexp.MustCompile(`^no agent on n\d: (srun: error: n\d: task 1: Exited with exit code 2|slurmstepd.*execve\(\): /tmp/gswarm: No such file or directory)$`).MatchString(own[0]) {
+		t.Errorf("gswarm says %q", own)
+	}
+	d := dataset{dir: "gswarm-" + y.job, nodes: "n[1-4]", mergeCode: 3, missing: []string{"node_missing"}}
 	d.nodes = actual(b, d)
 	b.check(d)
 }
@@ -63,6 +177,7 @@ func agentKilledBehind(t *testing.T, c *cluster) {
 			}
 			b.until(5*time.Second, "another agent", func() bool { return len(b.agents()) == 2 })
 			r := b.await(id)
+			ended := b.lastDone(4)
 			if r.code != 0 {
 				t.Errorf("exit code %d\n%s", r.code, r.stderr)
 			}
@@ -73,6 +188,8 @@ func agentKilledBehind(t *testing.T, c *cluster) {
 			d.nodes = actual(b, d)
 			b.check(d)
 			b.gap(dir, victim, 3*time.Second)
+			b.lasts(d, ended)
+			b.verify(dir, victim+" absent", victim+" node_killed")
 			events := b.events(dir, victim)
 			if n := len(slices.DeleteFunc(events, func(k string) bool { return k != "agent_start" })); n != 2 {
 				t.Errorf("%d agents began on %s, want 2", n, victim)
@@ -150,17 +267,25 @@ func stepKilled(t *testing.T, c *cluster) {
 		} else if len(d.missing) > 0 && strings.Count(r.stdout, ": node_killed: ") != 2 {
 			b.Errorf("merge says\n%s", r.stdout)
 		}
-		last := map[string]int64{}
-		b.rows(d.dir, table.Sampler, func(c map[string]any) {
-			last[c[table.Node].(string)] = max(last[c[table.Node].(string)], c[table.TimeNS].(int64))
-		})
-		for _, n := range strings.Fields(d.nodes) {
-			if lost := killed.Sub(time.Unix(0, last[n])); lost > 1500*time.Millisecond {
-				b.Errorf("%s: the last %v of %s are lost", d.dir, lost, n)
-			}
-		}
+		b.lasts(d, killed)
 		b.clocks(d)
 	})
+}
+
+// lastDone is when the last of the ranks ended.
+func (b *box) lastDone(ranks int) time.Time {
+	b.Helper()
+	var end int64
+	for r := range ranks {
+		m := regexp.MustCompile(`done (\d+)`).FindStringSubmatch(b.read(fmt.Sprintf("log.%d", r)))
+		if m == nil {
+			continue
+		}
+		at, err := strconv.ParseInt(m[1], 10, 64)
+		must(b, err)
+		end = max(end, at)
+	}
+	return time.Unix(0, end)
 }
 
 // unwritable: where nothing can be written the job runs, and one line says why

@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -104,6 +105,111 @@ func requeue(t *testing.T, c *cluster) {
 				b.check(d)
 			}
 		})
+	}
+}
+
+// requeueByHand: what the first attempt recorded is kept.
+func requeueByHand(t *testing.T, c *cluster) {
+	sides(t, c, func(b *box, command string) {
+		id := b.submit("-N2 -n4 --requeue --open-mode=append", command+" app $((SLURM_RESTART_COUNT ? 1 : 60))")
+		b.until(jobPatience, "the agents", func() bool { return len(b.agents()) == 2 })
+		time.Sleep(1500 * time.Millisecond)
+		if r := b.shell("scontrol requeue " + id); r.code != 0 {
+			b.Fatalf("scontrol requeue: %s", r.stderr)
+		}
+		ranks, step := 0, ""
+		if strings.HasPrefix(command, "srun") {
+			ranks, step = 4, ".0"
+		}
+		again := "gswarm-" + id + ".r1" + step
+		b.until(jobPatience, "the second attempt", func() bool { return b.exists(again) })
+		if r := b.await(id); r.code != 0 {
+			b.Errorf("exit code %d\n%s", r.code, r.stderr)
+		}
+		d := dataset{dir: again, nodes: "n[1-4] n[1-4]", ranks: ranks}
+		d.nodes = actual(b, d)
+		b.check(d)
+		first := "gswarm-" + id + step
+		if r := b.gswarm("merge", first); r.code != 0 && r.code != 3 {
+			b.Errorf("merging the first attempt: exit %d\n%s%s", r.code, r.stdout, r.stderr)
+		}
+		rows := map[any]int{}
+		b.rows(first, table.Host, func(c map[string]any) { rows[c[table.Node]]++ })
+		if len(rows) != 2 {
+			b.Errorf("the first attempt left rows of %v", rows)
+		}
+	})
+}
+
+// overSSH: a node beyond ssh is not seen by the wrap in front, which says what
+// would be; that form is tried, too.
+func overSSH(t *testing.T, c *cluster) {
+	b := c.box(t)
+	const node, port = "n2", "2222"
+	run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", b.path("key"))
+	run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", b.path("host"))
+	write(t, b.path("sshd_config"), "Port "+port+"\nHostKey "+b.path("host")+"\nAuthorizedKeysFile "+b.path("key.pub")+
+		"\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nPidFile "+b.path("sshd.pid")+"\n", 0o600)
+	must(t, os.MkdirAll("/run/sshd", 0o755))
+	cluster := filepath.Join(repo(t), "scripts", "slurm", "cluster")
+	server := exec.Command(cluster, "node", node, "/usr/sbin/sshd", "-D", "-e", "-f", b.path("sshd_config"))
+	var said strings.Builder
+	server.Stderr = &said
+	must(t, server.Start())
+	t.Cleanup(func() {
+		// Its number is the node's; what Start started only waits for it.
+		run(t, cluster, "node", node, "kill", strings.TrimSpace(b.read("sshd.pid")))
+		server.Wait() //nolint:errcheck // it was killed
+	})
+	ssh := "ssh -p " + port + " -i " + b.path("key") + " -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o BatchMode=yes root@" + node
+	b.until(10*time.Second, "sshd", func() bool { return b.shell(ssh+" true").code == 0 })
+	app := filepath.Join(c.bin, "app") + " 1 3"
+	x := b.without().shell("gswarm wrap -- " + ssh + " " + app)
+	y := b.shell("gswarm wrap -- " + ssh + " " + app)
+	b.untouched(x, y)
+	if x.code != 3 {
+		t.Errorf("ssh: %d %s%s", x.code, x.stderr, said.String())
+	}
+	p := position{sets: []dataset{{dir: "gswarm-2*", nodes: "HOST", ranks: 1}}, says: []string{
+		`^only this node is sampled; to sample every node: ssh HOST gswarm wrap -o DIR -- COMMAND, with a DIR that the nodes share$`,
+	}}
+	p.lines(b, y)
+	p.datasets(b, "")
+	there := b.path("there")
+	z := b.shell(ssh + " " + filepath.Join(repo(t), "bin", "gswarm") + " wrap -o " + there + " -- " + app)
+	b.untouched(x, z)
+	b.check(dataset{dir: "there", nodes: node, ranks: 1})
+}
+
+// mergeBySlices runs the example that merges with several tasks: the bytes are
+// those of one task, whichever is last, and again when all is over.
+func mergeBySlices(t *testing.T, c *cluster) {
+	b := c.box(t)
+	r := b.batch("-N4 --ntasks-per-node=2", "srun gswarm wrap --tile 2s -- app 7")
+	dir := "gswarm-" + r.job + ".0"
+	d := dataset{dir: dir, nodes: allNodes, ranks: 8}
+	want := b.merge(d)
+	must(t, os.RemoveAll(b.path(dir, "timeline")))
+	script := filepath.Join(repo(t), "scripts", "slurm", "examples", "merge.sbatch")
+	for i, what := range []string{"the first time", "again", "without its timeline"} {
+		if i == 2 {
+			must(t, os.RemoveAll(b.path(dir, "timeline")))
+		}
+		r := b.await(b.submitFile("", script+" "+dir))
+		if r.code != 0 {
+			t.Errorf("%s: exit code %d\n%s%s", what, r.code, r.stdout, r.stderr)
+		}
+		if got := b.tree(dir); got != want {
+			t.Errorf("%s: the bytes are not those of one task", what)
+		}
+		left, err := filepath.Glob(b.path(dir, ".timeline*"))
+		must(t, err)
+		if len(left) > 0 {
+			t.Errorf("%s: %v is left", what, left)
+		}
+		if n := strings.Count(r.stdout, "next: gswarm info"); n != 1 {
+			t.Errorf("%s: %d tasks say that they finished:\n%s", what, n, r.stdout)
+		}
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,8 +24,9 @@ func sides(t *testing.T, c *cluster, test func(b *box, command string)) {
 	}
 }
 
-// endings compares what srun prints of tasks that end in all ways.
-func endings(t *testing.T, c *cluster) {
+// endingsOfTasks compares what srun prints of several tasks that end in
+// different ways.
+func endingsOfTasks(t *testing.T, c *cluster) {
 	sides(t, c, func(b *box, command string) {
 		script := "ulimit -c 0\n" + strings.ReplaceAll(`
 srun bash -c 'exit $((SLURM_PROCID == 2 ? 3 : 0))'; echo $?
@@ -68,6 +69,13 @@ func (b *box) logs(ranks int) string {
 		// the process looks is chance.
 		text = strings.ReplaceAll(text, "SIGCONT\n", "")
 		text = regexp.MustCompile(`(?m)(^SIGTERM\n)+`).ReplaceAllString(text, "SIGTERM\n") // Slurm may send several
+		lines := strings.Split(text, "\n")
+		for i := len(lines) - 1; i > 0; i-- { // srun may tell of a window's size twice
+			if strings.HasPrefix(lines[i], "SIGWINCH") && lines[i] == lines[i-1] {
+				lines = slices.Delete(lines, i, i+1)
+			}
+		}
+		text = strings.Join(lines, "\n")
 		fmt.Fprintf(&all, "rank %d: %s\n", r, strings.Join(strings.Fields(text), " "))
 	}
 	return all.String()
@@ -134,14 +142,7 @@ func (b *box) kept(job, what string) {
 	} else if r.code == 3 {
 		b.Logf("merge: %s", r.stdout)
 	}
-	end := int64(0)
-	for r := range 4 {
-		if m := regexp.MustCompile(`done (\d+)`).FindStringSubmatch(b.read(fmt.Sprintf("log.%d", r))); m != nil {
-			at, err := strconv.ParseInt(m[1], 10, 64)
-			must(b, err)
-			end = max(end, at)
-		}
-	}
+	end := b.lastDone(4).UnixNano()
 	last := map[string]int64{}
 	b.rows(dir, table.Sampler, func(c map[string]any) {
 		last[c[table.Node].(string)] = max(last[c[table.Node].(string)], c[table.TimeNS].(int64))
@@ -196,42 +197,6 @@ func timeLimitSignal(t *testing.T, c *cluster) {
 		b.compare("-N2 -n4 -t 1 --signal=USR1@58", command+" signals.py $DIR/log 32", 4, 2, func(*box, string) {})
 		if n := strings.Count(b.logs(4), "SIGUSR1"); n != 4 {
 			b.Errorf("%d ranks got USR1, want 4, each once:\n%s", n, b.logs(4))
-		}
-	})
-}
-
-// ctrlC presses Ctrl-C once on a terminal: srun says how its tasks are and goes
-// on.
-func ctrlC(t *testing.T, c *cluster) {
-	sides(t, c, func(b *box, command string) {
-		press := func(b *box) string {
-			cmd, out, _ := b.command("exec script -qefc 'salloc -Q -p shared -N2 -n4 " + command + " signals.py $DIR/log 4' /dev/null")
-			in, err := cmd.StdinPipe()
-			must(b, err)
-			must(b, cmd.Start())
-			b.ready(4, 2)
-			time.Sleep(300 * time.Millisecond)
-			_, err = in.Write([]byte{3})
-			must(b, err)
-			time.Sleep(2 * time.Second)
-			cmd.Wait() //nolint:errcheck // the code is below
-			in.Close()
-			return fmt.Sprintf("%s\nexit %d", strings.ReplaceAll(out.String(), "\r", ""), cmd.ProcessState.ExitCode())
-		}
-		o := b.without()
-		x := press(o)
-		y, own := split(press(b))
-		if sorted(x) != sorted(y) {
-			b.Errorf("the terminal shows\nbare:\n%s\nwrapped:\n%s", x, y)
-		}
-		if len(own) != 1 {
-			b.Errorf("gswarm says %q", own)
-		}
-		if x, y := o.logs(4), b.logs(4); x != y {
-			b.Errorf("signals differ:\nbare:\n%swrapped:\n%s", x, y)
-		}
-		if !strings.Contains(x, "interrupt") {
-			b.Errorf("Ctrl-C did not reach srun:\n%s", x)
 		}
 	})
 }

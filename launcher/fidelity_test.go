@@ -2,6 +2,7 @@ package launcher_test
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -143,6 +144,39 @@ func TestSameToTheJob(t *testing.T) {
 				t.Errorf("bare: %v\nwrapped: %v", bare, under)
 			}
 		})
+	}
+}
+
+// TestPMISocket plays MPICH's proxy, which kills whom it has started as soon as a
+// PMI socket ends before MPI_Finalize. Without wrap that is the rank, which has
+// ended by then, and how it ended is what counts.
+func TestPMISocket(t *testing.T) {
+	t.Parallel()
+	for _, under := range []bool{false, true} {
+		argv := []string{"sh", "-c", "exit 7"}
+		if under {
+			argv = wrapped(t, tempDir(t), argv...)
+		}
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rank, proxy := os.NewFile(uintptr(pair[0]), "rank"), os.NewFile(uintptr(pair[1]), "proxy")
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Env = append(os.Environ(), "PMI_FD=3")
+		cmd.ExtraFiles = []*os.File{rank}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		rank.Close()
+		if n, err := proxy.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the socket: %d %v", n, err)
+		}
+		cmd.Process.Kill()
+		proxy.Close()
+		if cmd.Wait(); cmd.ProcessState.ExitCode() != 7 {
+			t.Errorf("wrapped %v: %v", under, cmd.ProcessState)
+		}
 	}
 }
 

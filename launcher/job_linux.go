@@ -120,7 +120,7 @@ func (j *job) run(path string, argv, env []string) {
 		j.started <- &StartError{Command: argv[0], Code: code, Err: err}
 		return
 	}
-	letGo()
+	letGo(env)
 	j.started <- nil
 	go j.forward(signals, canary)
 	status := j.wait()
@@ -130,9 +130,15 @@ func (j *job) run(path string, argv, env []string) {
 }
 
 // letGo closes what the job has inherited by now and wrap has no use for: when
-// the job closes its end of a pipe or of a PMI server's socket, the other side
-// must see that. Only stderr stays, for what is said at the end.
-func letGo() {
+// the job closes its end of a pipe, the other side must see that. stderr stays,
+// for what is said at the end, and so does the socket of a PMI server: to
+// MPICH's, its end before MPI_Finalize is a crash, upon which it kills whom it
+// has started, and that is wrap, which is still to end as the job ended.
+func letGo(env []string) {
+	pmi, err := strconv.Atoi(Process{Env: env}.Getenv("PMI_FD"))
+	if err != nil {
+		pmi = -1
+	}
 	if null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
 		for fd := range 2 {
 			unix.Dup3(null, fd, unix.O_CLOEXEC) //nolint:errcheck // then it stays open
@@ -146,6 +152,10 @@ func letGo() {
 	for _, e := range entries {
 		fd, err := strconv.Atoi(e.Name())
 		if err != nil || fd <= 2 {
+			continue
+		}
+		if fd == pmi {
+			unix.CloseOnExec(fd) // no agent of wrap's is to have it
 			continue
 		}
 		// All that this program opens is closed on exec.

@@ -53,10 +53,21 @@ func (m *merger) build(ctx context.Context) (Summary, error) {
 // task that finds all parts there finishes.
 func (m *merger) buildShare(ctx context.Context) (Summary, error) {
 	tmp := m.dir.Join(sharePrefix + m.planID())
-	if err := os.Mkdir(tmp, rundir.DirMode); err != nil && !errors.Is(err, fs.ErrExist) {
-		return Summary{}, fmt.Errorf("merging %s: %w", m.dir, err)
-	}
 	mine := share(m.parts, m.opts.Task, m.opts.Tasks)
+	if s, ok := m.standing(); ok {
+		return s, nil
+	}
+	if len(mine) > 0 {
+		err := os.Mkdir(tmp, rundir.DirMode)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return Summary{}, fmt.Errorf("merging %s: %w", m.dir, err)
+		}
+		// A twin of this task may have finished in between.
+		if s, ok := m.standing(); ok && err == nil {
+			os.Remove(tmp) // stays if another task is at work there
+			return s, nil
+		}
+	}
 	m.total = 0
 	for _, i := range mine {
 		m.total += m.parts[i].rows
@@ -80,14 +91,7 @@ func (m *merger) buildShare(ctx context.Context) (Summary, error) {
 			return Summary{}, err
 		}
 	}
-	results, left := make([]result, len(m.parts)), 0
-	for i := range m.parts {
-		var ok bool
-		if results[i], ok = readResult(tmp, &m.parts[i]); !ok {
-			left++
-		}
-	}
-	if left > 0 {
+	if _, left := m.readResults(tmp); left > 0 {
 		return Summary{Dir: m.dir.Timeline(), Others: true, PartsLeft: left, Parts: len(mine)}, nil
 	}
 	unlock, last, err := lockFinish(m.dir)
@@ -95,15 +99,72 @@ func (m *merger) buildShare(ctx context.Context) (Summary, error) {
 		return Summary{}, err
 	}
 	defer unlock()
-	if !last || m.finishedElsewhere(tmp) {
+	// Anew: another task may have finished before this one had the lock, and a
+	// third have begun again.
+	results, left := m.readResults(tmp)
+	if !last || left > 0 {
 		return Summary{Dir: m.dir.Timeline(), Others: true, Parts: len(mine)}, nil
 	}
-	s, err := m.finish(tmp, results)
-	if errors.Is(err, fs.ErrNotExist) {
+	// Under a name of its own, so that a twin of some task does not write there
+	// any more.
+	own := m.dir.Join(fmt.Sprintf("%s%d", tmpPrefix, os.Getpid()))
+	if err := os.Rename(tmp, own); errors.Is(err, fs.ErrNotExist) { // where there are no locks
 		return Summary{Dir: m.dir.Timeline(), Others: true, Parts: len(mine)}, nil
+	} else if err != nil {
+		return Summary{}, fmt.Errorf("merging %s: %w", m.dir, err)
+	}
+	s, err := m.finish(own, results)
+	if err != nil {
+		_ = os.Rename(own, tmp) // else all is written again
 	}
 	s.Parts = len(mine)
 	return s, err
+}
+
+// readResults returns what the tasks left of all parts, and of how many nothing.
+func (m *merger) readResults(tmp string) (results []result, left int) {
+	results = make([]result, len(m.parts))
+	for i := range m.parts {
+		var ok bool
+		if results[i], ok = readResult(tmp, &m.parts[i]); !ok {
+			left++
+		}
+	}
+	return results, left
+}
+
+// standing returns the summary of the timeline that is there, if it is just what
+// this merge would make. One that was made from damaged files is made again:
+// they may have been mended. The first task tells what is missing.
+func (m *merger) standing() (Summary, bool) {
+	plan, err := os.ReadFile(m.dir.Join(planName))
+	if err != nil || string(plan) != m.planID() {
+		return Summary{}, false
+	}
+	meta, err := ReadMeta(m.dir)
+	if err != nil {
+		return Summary{}, false
+	}
+	for _, f := range meta.Files {
+		if st, err := os.Stat(filepath.Join(m.dir.Timeline(), f.Name)); err != nil || st.Size() != f.Bytes {
+			return Summary{}, false
+		}
+	}
+	rows := make(map[string]map[string]int64)
+	for _, n := range meta.Nodes {
+		if len(n.Losses) > 0 {
+			return Summary{}, false
+		}
+		rows[n.Dir] = n.Rows
+	}
+	if m.opts.Task != 0 {
+		return Summary{Dir: m.dir.Timeline(), Others: true}, true
+	}
+	for _, n := range m.nodes {
+		n.written = rows[n.dir]
+	}
+	m.missing, m.notes = meta.Missing, meta.Notes
+	return m.summary(meta.Files), true
 }
 
 // finishedElsewhere says that another task has put the shared directory in
@@ -117,7 +178,8 @@ func (m *merger) finishedElsewhere(tmp string) bool {
 func (m *merger) writePart(ctx context.Context, root string, p *part) (result, error) {
 	fail := func(err error) error { return fmt.Errorf("merging %s of %s: %w", p.table.Name, m.dir, err) }
 	path := filepath.Join(root, p.name)
-	if err := os.MkdirAll(filepath.Dir(path), rundir.DirMode); err != nil {
+	// The directory above is not made: a task that finished has moved it away.
+	if err := os.Mkdir(filepath.Dir(path), rundir.DirMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return result{}, fail(err)
 	}
 	seen := make(map[*node]shard.Seen)
@@ -268,7 +330,7 @@ func (m *merger) finish(tmp string, results []result) (Summary, error) {
 	if err := rundir.WriteFile(filepath.Join(tmp, metaFile), b); err != nil {
 		return Summary{}, fmt.Errorf("merging %s: %w", m.dir, err)
 	}
-	if err := putInPlace(m.dir, tmp); err != nil {
+	if err := putInPlace(m.dir, tmp, m.planID()); err != nil {
 		return Summary{}, fmt.Errorf("merging %s: %w", m.dir, err)
 	}
 	return m.summary(files), nil

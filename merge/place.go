@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +21,16 @@ const (
 	sharePrefix = ".timeline.share-"
 	lockName    = ".merge.lock"
 	finishName  = ".merge.finish.lock"
+	// planName holds the name of the plan that the timeline was made by. It is
+	// not in the timeline, which is the same from spools as from shards.
+	planName = ".merge.plan"
+)
+
+// clearing is how long a task waits for another one that clears what killed ones
+// left; one of a merge by a single task lasts longer than anybody should wait.
+const (
+	clearing     = 10 * time.Second
+	clearingPoll = 20 * time.Millisecond
 )
 
 // BusyError says that another merge of the run is at work.
@@ -45,8 +56,12 @@ func lock(dir rundir.Dir, shared bool) (func(), error) {
 		if shared {
 			err = unix.Flock(int(f.Fd()), unix.LOCK_SH)
 		}
-	} else if errors.Is(err, unix.EWOULDBLOCK) && shared {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	}
+	// The first of the tasks has the lock to itself while it clears.
+	for wait := clearing; errors.Is(err, unix.EWOULDBLOCK) && shared && wait > 0; wait -= clearingPoll {
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
+			time.Sleep(clearingPoll)
+		}
 	}
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		f.Close()
@@ -97,7 +112,10 @@ func clearLeftovers(dir rundir.Dir, shares bool) {
 
 // putInPlace makes tmp the run's timeline. Readers see the old one, for an
 // instant none, or the new one; never a part.
-func putInPlace(dir rundir.Dir, tmp string) error {
+func putInPlace(dir rundir.Dir, tmp, plan string) error {
+	if err := os.Remove(dir.Join(planName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	old := dir.Join(fmt.Sprintf("%s%d", oldPrefix, os.Getpid()))
 	if err := os.Rename(dir.Timeline(), old); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -107,5 +125,6 @@ func putInPlace(dir rundir.Dir, tmp string) error {
 		return err
 	}
 	os.RemoveAll(old)
+	_ = rundir.WriteFile(dir.Join(planName), []byte(plan)) // else tasks that are run again merge again
 	return nil
 }

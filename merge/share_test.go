@@ -69,21 +69,78 @@ func TestTasksAtOnce(t *testing.T) {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			_, err := Run(context.Background(), dir, Options{Task: i % tasks, Tasks: tasks})
-			var busy *BusyError
-			if err != nil && !errors.As(err, &busy) {
+			if _, err := Run(context.Background(), dir, Options{Task: i % tasks, Tasks: tasks}); err != nil {
 				t.Errorf("task %d: %v", i%tasks, err)
 			}
 		}()
 	}
 	all.Wait()
-	// A task that came when all was over may have begun again: that share is
-	// left for its other tasks. The next merge of the whole clears it.
-	if _, err := Run(context.Background(), dir, Options{}); err != nil {
-		t.Fatal(err)
+	sameTree(t, want, tree(t, dir))
+	noLeftovers(t, dir)
+}
+
+// TestTasksAgain runs tasks when all is over: some of them, all, and more than
+// there are files.
+func TestTasksAgain(t *testing.T) {
+	dir := testRun{nodes: 2, seconds: 25, seal: true, killed: 1}.write(t)
+	want := whole(t, dir, Options{})
+	for _, tasks := range []int{2, 100} {
+		for _, i := range []int{1, 0, tasks - 1} {
+			s, err := Run(context.Background(), dir, Options{Task: i, Tasks: tasks})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 && (!s.Incomplete || s.Rows["gpu"] != 2*25*80 || len(s.Nodes) != 2) || i != 0 && !s.Others {
+				t.Errorf("task %d of %d says %+v", i, tasks, s)
+			}
+			noLeftovers(t, dir)
+		}
+	}
+	sameTree(t, want, tree(t, dir))
+	// What lacks a file is made anew.
+	files, _ := filepath.Glob(filepath.Join(dir, "timeline", "gpu", "*"))
+	os.Remove(files[0])
+	for i := range 2 {
+		if _, err := Run(context.Background(), dir, Options{Task: i, Tasks: 2}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	sameTree(t, want, tree(t, dir))
 	noLeftovers(t, dir)
+	// So is what was made from other data, and a task that has no file of its
+	// own begins nothing.
+	os.RemoveAll(filepath.Join(dir, "timeline"))
+	if s, err := Run(context.Background(), dir, Options{Task: 99, Tasks: 100}); err != nil || !s.Others {
+		t.Errorf("%+v, %v", s, err)
+	}
+	noLeftovers(t, dir)
+}
+
+// TestMended merges a damaged shard, and again when it is mended, which changes
+// neither its size nor what the plan is made from.
+func TestMended(t *testing.T) {
+	dir := testRun{nodes: 2, seconds: 25, seal: true, killed: -1}.write(t)
+	want := whole(t, dir, Options{})
+	path := rundir.Dir(dir).Join("nodes", "n1", "host-1.parquet")
+	flip := func() {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[40] ^= 1
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flip()
+	whole(t, dir, Options{})
+	flip()
+	for i := range 2 {
+		if _, err := Run(context.Background(), dir, Options{Task: i, Tasks: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sameTree(t, want, tree(t, dir))
 }
 
 // TestTaskKilled leaves a share as a killed task does: one file finished, one

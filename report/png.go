@@ -203,18 +203,26 @@ func timePlot(title, y string, r *analysis.Result, g Grid) *plot.Plot {
 	return p
 }
 
-// pictureDots is how many means a curve has across a picture: so few that the
-// steps of a job do not blacken it.
+// pictureDots is how many means a curve has across a picture.
 const pictureDots = 220
 
-// perDot is how many buckets of a grid make a dot.
-func perDot(g Grid) int { return max(1, (g.Buckets+pictureDots-1)/pictureDots) }
+// perDot is how many buckets make a dot: so many that a dot covers two of the
+// job's steps, where those are known, or their ups and downs blacken the
+// picture; but never so many that fewer than 40 dots are left.
+func perDot(r *analysis.Result, g Grid) int {
+	const fewest, steps = 40, 2
+	dot := max(1, (g.Buckets+pictureDots-1)/pictureDots)
+	if s := r.Steps.P95NS; s != nil {
+		dot = max(dot, min(int(steps**s/g.BucketNS), g.Buckets/fewest))
+	}
+	return dot
+}
 
 // curveLines are the pieces of a curve between gaps, as means.
-func curveLines(begin int64, g Grid, c *Curve) []plotter.XYs {
+func curveLines(r *analysis.Result, g Grid, c *Curve) []plotter.XYs {
 	var pieces []plotter.XYs
 	var now plotter.XYs
-	group := perDot(g)
+	group := perDot(r, g)
 	for from := 0; from < len(c.Mean); from += group {
 		to := min(from+group, len(c.Mean))
 		sum, n := 0.0, 0.0
@@ -231,7 +239,7 @@ func curveLines(begin int64, g Grid, c *Curve) []plotter.XYs {
 			}
 			continue
 		}
-		x := (float64(g.BeginNS-begin) + float64(from+to)/2*float64(g.BucketNS)) / 1e9
+		x := (float64(g.BeginNS-r.Job.BeginNS) + float64(from+to)/2*float64(g.BucketNS)) / 1e9
 		now = append(now, plotter.XY{X: x, Y: sum / n})
 	}
 	if len(now) > 0 {
@@ -242,7 +250,7 @@ func curveLines(begin int64, g Grid, c *Curve) []plotter.XYs {
 
 // addCurve draws a curve.
 func addCurve(p *plot.Plot, r *analysis.Result, g Grid, curve *Curve, c color.Color, width vg.Length) error {
-	for _, xys := range curveLines(r.Job.BeginNS, g, curve) {
+	for _, xys := range curveLines(r, g, curve) {
 		if len(xys) == 1 {
 			xys = append(xys, plotter.XY{X: xys[0].X + float64(g.BucketNS)/1e9, Y: xys[0].Y})
 		}

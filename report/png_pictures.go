@@ -100,7 +100,7 @@ func crowdLegend(r *analysis.Result, s *Series) []entry {
 	case len(lit) > 0:
 		rest.name = "the others"
 	}
-	rest.name += "; means of " + nanos(s.GPUGrid.BucketNS*int64(perDot(s.GPUGrid)))
+	rest.name += "; means of " + nanos(s.GPUGrid.BucketNS*int64(perDot(r, s.GPUGrid)))
 	return append(all, rest)
 }
 

@@ -310,7 +310,10 @@ func costs(f analysis.Finding) []string {
 
 func evidenceLine(r *analysis.Result, e analysis.Evidence) string {
 	where := clean(e.Table)
-	if len(e.Columns) > 0 {
+	const most = 2
+	if n := len(e.Columns); n > most {
+		where += "." + clean(strings.Join(e.Columns[:most], ", ")) + ", …"
+	} else if n > 0 {
 		where += "." + clean(strings.Join(e.Columns, ", "))
 	}
 	if p := placeText(e.Place); p != "" {
@@ -353,9 +356,9 @@ func textNext(s *sheet, r *analysis.Result, o TextOptions, d detail) {
 	}
 	if o.Dir != "" {
 		dir := command([]string{o.Dir})
-		steps = append(steps, "gswarm report --html report.html "+dir+"    all of it on one timeline")
+		steps = append(steps, s.annotated("gswarm report --html report.html "+dir, "all of it on one timeline"))
 		if len(r.Data.Missing) > 0 {
-			steps = append(steps, "gswarm verify "+dir+"    what is missing, and where")
+			steps = append(steps, s.annotated("gswarm verify "+dir, "what is missing, and where"))
 		}
 	}
 	if len(steps) == 0 {
@@ -368,6 +371,15 @@ func textNext(s *sheet, r *analysis.Result, o TextOptions, d detail) {
 		}
 		s.sayAsIs("  ", text)
 	}
+}
+
+// annotated says what a command is for, where there is room.
+func (s *sheet) annotated(command, what string) string {
+	const indent, gap = 2, "    "
+	if indent+len([]rune(command+gap+what)) > s.width {
+		return command
+	}
+	return command + gap + what
 }
 
 // sayAsIs adds a line as it is where it fits, so that a command can be copied.
@@ -403,16 +415,25 @@ func textData(s *sheet, r *analysis.Result, d detail) {
 	}
 }
 
+// late is the share of readings below which more is lacking than a few late
+// ticks explain.
+const late = 0.97
+
 // dataParts says how complete the data are and how well aligned.
 func dataParts(r *analysis.Result, most int) []string {
 	var parts []string
-	if len(r.Data.Missing) == 0 {
-		parts = append(parts, "complete")
-	} else {
+	if len(r.Data.Missing) > 0 {
 		parts = append(parts, "INCOMPLETE")
+	} else {
+		parts = append(parts, "complete")
 	}
 	if c := r.Data.Coverage; c != nil {
-		parts = append(parts, fmt.Sprintf("%s of the GPU readings that were due", percentExact(*c)))
+		text := fmt.Sprintf("%s of the GPU readings that were due", percentExact(*c))
+		if len(r.Data.Missing) == 0 && *c < late {
+			parts = nil
+			text = "nothing was lost, but only " + text + " were taken"
+		}
+		parts = append(parts, text)
 	}
 	switch n := len(r.Data.Unaligned); {
 	case n > 0:

@@ -77,7 +77,12 @@ func textGPUs(s *sheet, r *analysis.Result, d detail) {
 	textBreakdown(s, r, d)
 }
 
-func hours(h float64) string { return fmt.Sprintf("%.3g GPU-hours", h) }
+func hours(h float64) string {
+	if h < 1 {
+		return fmt.Sprintf("%.2g GPU-minutes", h*60)
+	}
+	return fmt.Sprintf("%.3g GPU-hours", h)
+}
 
 func spares(r *analysis.Result) (n int) {
 	for _, g := range r.GPUs {

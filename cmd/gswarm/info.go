@@ -235,7 +235,7 @@ func (a *app) printInfo(info *runInfo) error {
 	}
 	p.line("")
 	if info.Merged {
-		p.line("next: duckdb -c \"SELECT * FROM '%s/timeline/host/*.parquet' LIMIT 5\"", info.Dir)
+		p.line("next: gswarm report %s", info.Dir)
 	} else if len(info.Alive) > 0 {
 		p.line("next: gswarm merge --partial %s, or wait for the end", info.Dir)
 	} else {

@@ -103,8 +103,8 @@ func (a *app) rootCommand() *cobra.Command {
 one timeline, every time stamp with a bound on its error.
 
   gswarm wrap -- srun python train.py   run the job, sampled
-  gswarm merge                          put the newest run on one timeline
-  gswarm info                           see what is in it
+  gswarm report                         who was slow in the newest run, when, and why
+  gswarm info                           what is in it
 
 Exit status: 0 done, 1 error, 2 wrong usage, 3 data incomplete, 130 interrupted.
 wrap ends as the wrapped command ends.`,

@@ -18,17 +18,25 @@ def say(text):
     os.write(log, (text + "\n").encode())  # whole lines, whatever interrupts it
 
 
+def size():
+    try:
+        size = os.get_terminal_size(0)
+        return f"{size.lines}x{size.columns}"
+    except OSError:
+        return "no terminal"
+
+
 def note(number, _):
     global end
     name = signal.Signals(number).name
-    say(name)
+    say(f"{name} {size()}" if number == signal.SIGWINCH else name)
     if number == signal.SIGTERM and grace is not None:
         end = min(end, time.monotonic() + grace)
 
 
-for s in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT):
+for s in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGQUIT, signal.SIGWINCH):
     signal.signal(s, note)
-say("ready")
+say("ready " + size() if os.isatty(0) else "ready")
 while time.monotonic() < end:
     time.sleep(0.02)
 say(f"done {time.time_ns()}")

@@ -47,18 +47,22 @@ var ladder = [...][kinds]float64{
 
 const (
 	defaultBudget = 500 * time.Microsecond
-	// budgetSpan is the time over which the budget is kept, in seconds, and
-	// budgetPatience how long it is watched before something is changed: the
-	// dearest calls are made every ten seconds.
+	// budgetSpan is the time over which the budget is kept, in seconds: so long
+	// is watched before anything is thinned. budgetPatience is the least time
+	// between two changes.
 	budgetSpan     = 60
 	budgetPatience = 20
-	// budgetRelief is how long what is spent has to stay low before what was
-	// given up is taken up again. A job's start, when every call waits for
-	// the driver, ends at once.
-	budgetRelief = 10
 	// budgetRoom is the share of the budget under which what was given up has
 	// to stay to be taken up again.
 	budgetRoom = 0.8
+	// burst is how many times the usual a second may count. While a job makes
+	// its CUDA contexts every call waits for it, for a second and more: that
+	// says nothing of what calls cost, and would cost a minute of data. The
+	// usual follows what is seen within burstSpan seconds.
+	burst     = 4
+	burstSpan = 240
+	// burstFloor is what counts in any case, ns: what was not tried has no plan.
+	burstFloor = 0.2e6
 )
 
 // spent is driver time by kind, ns.
@@ -90,9 +94,12 @@ type budget struct {
 
 	allowed float64 // ns a second
 	tick    time.Duration
+	// seconds is what each would have cost at the first level.
 	seconds [budgetSpan]spent
 	n, at   int
+	since   int   // seconds since the level changed
 	planned spent // a second's worth by what the calls cost when they were tried
+	usual   spent // a second's worth of late
 	told    bool
 }
 
@@ -106,6 +113,7 @@ func (b *budget) set(perTick, tick time.Duration) {
 func (b *budget) plan(costs spent) {
 	for k := range costs {
 		b.planned[k] += costs[k]
+		b.usual[k] += costs[k]
 	}
 	if b.allowed > 0 {
 		b.level.Store(b.planned.fit(b.allowed))
@@ -154,48 +162,38 @@ func (b *budget) second(dev *device, out rankagent.Out) {
 		}
 	}
 	for k := range kinds {
-		b.seconds[b.at][k] = float64(b.took[k].Swap(0))
+		ns := float64(b.took[k].Swap(0))
+		ns = min(ns, burst*b.usual[k]+burstFloor) * ladder[level][k]
+		b.seconds[b.at][k] = ns
+		b.usual[k] += (ns - b.usual[k]) / burstSpan
 	}
 	b.at = (b.at + 1) % budgetSpan
 	b.n = min(b.n+1, budgetSpan)
-	if b.n < budgetRelief {
+	if b.since++; b.since < budgetPatience || b.n < budgetSpan {
 		return
 	}
-	rate, full := b.over(b.n, level)
-	recent, later := b.over(budgetRelief, level)
-	to, event, seconds := level, "", b.n
-	switch {
-	case recent <= budgetRoom*b.allowed && level > 0:
-		// Dear calls that are made seldom may not have been made of late.
-		for k := range full {
-			if ladder[level][k] > 1 {
-				later[k] = max(later[k], min(full[k], b.planned[k]))
-			}
-		}
-		to, event, seconds = min(level, later.fit(budgetRoom*b.allowed)), EventRestored, budgetRelief
-		rate = recent
-	case rate > b.allowed && b.n >= budgetPatience:
-		to, event = max(level, full.fit(b.allowed)), EventSlowed
+	full := b.mean()
+	to, event := full.fit(b.allowed), EventSlowed
+	if to < level {
+		to, event = min(level, full.fit(budgetRoom*b.allowed)), EventRestored
 	}
 	if to == level {
 		return
 	}
 	b.level.Store(to)
-	b.n = 0
-	b.tell(dev, out, event, rate, seconds)
+	b.since = 0
+	b.tell(dev, out, event, full.at(level), b.n)
 }
 
-// over returns what was spent of a second over the last n, and what it would
-// have been at the first level.
-func (b *budget) over(n int, level int32) (rate float64, full spent) {
-	for i := range n {
+// mean returns what a second would have cost at the first level, over the last
+// ones.
+func (b *budget) mean() (full spent) {
+	for i := range b.n {
 		for k, ns := range b.seconds[(b.at-1-i+budgetSpan)%budgetSpan] {
-			ns /= float64(n)
-			rate += ns
-			full[k] += ns * ladder[level][k]
+			full[k] += ns / float64(b.n)
 		}
 	}
-	return rate, full
+	return full
 }
 
 func (b *budget) tell(dev *device, out rankagent.Out, event string, rate float64, seconds int) {

@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,7 @@ func TestBudgetFollows(t *testing.T) {
 	b := &dev.shared.budget
 	*b = budget{}
 	b.set(defaultBudget, defaultInterval)
+	b.plan(dev.spends(h200Costs(false)))
 	out := newSink()
 	// A second's calls at what they cost, as often as the level has them made.
 	second := func(at int, full spent) {
@@ -220,5 +222,67 @@ func TestBudgetPlanned(t *testing.T) {
 	}
 	if got := every(throttle); got >= 10*time.Second {
 		t.Errorf("with room again every %v", got)
+	}
+}
+
+// TestBudgetBearsABurst: while a job makes its CUDA contexts, every call waits;
+// that does not thin the base tick, and is forgotten within a minute or so.
+func TestBudgetBearsABurst(t *testing.T) {
+	dev := open(t, Options{}, "gpus 1").devices[0]
+	b := &dev.shared.budget
+	*b = budget{}
+	b.set(defaultBudget, defaultInterval)
+	usual := dev.spends(h200Costs(true))
+	b.plan(dev.spends(h200Costs(false)))
+	out := newSink()
+	run := func(seconds int, full spent) (highest int32) {
+		for range seconds {
+			for k := range full {
+				b.took[k].Add(int64(full[k] / ladder[b.level.Load()][k]))
+			}
+			b.second(dev, out)
+			highest = max(highest, b.level.Load())
+		}
+		return highest
+	}
+	waiting := spent{kindCheap: 60e6, kindActivity: 60e6, kindPower: 10e6, kindCounter: 10e6, kindDear: 20e6, kindEnergy: 10e6}
+	if l := run(20, waiting); ladder[l][kindCheap] > 1 {
+		t.Errorf("20 s of waiting: level %d", l)
+	}
+	if l := run(60, usual); ladder[l][kindCheap] > 1 {
+		t.Errorf("the minute after: level %d", l)
+	}
+	run(60, usual)
+	if f := b.factor(kindActivity); f > 1.6 {
+		t.Errorf("two minutes after, GPM is %g times as seldom; %s", f, strings.Join(out.events, "\n"))
+	}
+	t.Log(strings.Join(out.events, "\n"))
+}
+
+// TestThinnedTicksAreAbsent: ticks that the budget has left out are a row of
+// absence, from the first to the last.
+func TestThinnedTicksAreAbsent(t *testing.T) {
+	d := open(t, Options{}, "gpus 1")
+	s, out := newCheap(d.devices[0]), newSink()
+	b := &d.devices[0].shared.budget
+	at := func(level int32, ticks int) {
+		b.level.Store(level)
+		for range ticks {
+			if err := s.Read(out); err != nil && !errors.Is(err, rankagent.ErrSkipped) {
+				t.Fatal(err)
+			}
+		}
+	}
+	at(0, 4)
+	if got := out.reason(table.GPU, wholeRow, "0"); got != "" {
+		t.Errorf("reason %q where nothing is left out", got)
+	}
+	at(int32(len(ladder)-1), 10)
+	if got := out.reason(table.GPU, wholeRow, "0"); got != rankagent.NotSampled || out.Batch(table.GPU).Rows() > 5 {
+		t.Errorf("reason %q, %d rows", got, out.Batch(table.GPU).Rows())
+	}
+	at(0, 1)
+	if got := out.reason(table.GPU, wholeRow, "0"); got != "" {
+		t.Errorf("reason %q where nothing is left out any more", got)
 	}
 }

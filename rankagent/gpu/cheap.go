@@ -125,6 +125,7 @@ func (s *cheap) Name() string { return "gpu " + s.dev.key }
 
 // Read appends one row, unless the GPU is lost.
 func (s *cheap) Read(out rankagent.Out) error {
+	s.sayThinned(out)
 	if err := s.enter(out); err != nil {
 		return err
 	}
