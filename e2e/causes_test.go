@@ -7,17 +7,20 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/gswarm/gswarm/analysis"
+	"github.com/gswarm/gswarm/clock"
 	recorded "github.com/gswarm/gswarm/dataset"
 	"github.com/gswarm/gswarm/rundir"
 )
 
 // TestCauses runs jobs whose trouble is made for real, merges and analyses them,
 // and asks for the cause to be named first; and jobs without any, which must
-// raise no alarm. It has the cluster to itself, since it measures who waits for a
+// raise no alarm but one that is true. It has the cluster to itself, since it measures who waits for a
 // CPU. A step of the wall clock is not among them: the nodes share the machine's.
 func TestCauses(t *testing.T) {
 	c := up(t, "cgroup")
@@ -39,8 +42,7 @@ func TestCauses(t *testing.T) {
 			must(t, os.WriteFile(data, nil, 0o600))
 			must(t, os.Truncate(data, 600<<20))
 			if tc.start > 0 {
-				write(t, b.path("nvml.script"), fmt.Sprintf("node %s/dev/nvidia%%d\nstart %d\n", c.dir, tc.start), 0o644)
-				b.env = []string{"GSWARM_NVML_SCRIPT=" + b.path("nvml.script")}
+				b.replay(tc.start)
 			}
 			r := b.batch("-N4 -n4 --cpus-per-task=2 "+tc.args,
 				fmt.Sprintf("export DATA=%s TROUBLE=%s\ngswarm wrap -- srun --cpus-per-task=2 python3 %s/e2e/testdata/causes.py\n", data, tc.trouble, repo(t)))
@@ -70,15 +72,43 @@ func TestCauses(t *testing.T) {
 	t.Run("clean", func(t *testing.T) {
 		for i := range 10 {
 			b := c.box(t)
-			r := b.batch("-N4 -n4 --cpus-per-task=2", fmt.Sprintf("export SECONDS_TO_RUN=%d\ngswarm wrap -- srun python3 %s/e2e/testdata/causes.py\n", 5+i, repo(t)))
-			dir := "gswarm-" + r.job
-			for _, f := range b.analyse(dir, 0).Findings {
-				if f.Severity != analysis.Info {
+			args := "-N4 -n4 --cpus-per-task=2"
+			if i%2 == 0 { // with GPUs, which replay balanced steps
+				args += " --gres=gpu:2"
+				b.replay(33)
+			}
+			before, begin := pressure(t), time.Now()
+			r := b.batch(args, fmt.Sprintf("export SECONDS_TO_RUN=%d\ngswarm wrap -- srun python3 %s/e2e/testdata/causes.py\n", 5+i, repo(t)))
+			waited := (pressure(t) - before).Seconds() / time.Since(begin).Seconds()
+			t.Logf("run %d: tasks of this machine waited for a CPU %.0f %% of the time", i, waited*100)
+			for _, f := range b.analyse("gswarm-"+r.job, 0).Findings {
+				// On a machine that others keep busy ranks do wait for a core.
+				if f.Severity != analysis.Info && (f.Cause != analysis.CPUStarved || waited < 0.2) {
 					t.Errorf("run %d: %s: %s\n%s\n%+v", i, f.Cause, f.Title, f.Detail, f.Evidence)
 				}
 			}
 		}
 	})
+}
+
+// pressure is for how long some task of the machine has waited for a CPU.
+func pressure(t *testing.T) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile("/proc/pressure/cpu")
+	must(t, err)
+	_, total, _ := strings.Cut(string(text), "total=")
+	us, err := strconv.ParseInt(strings.Fields(total)[0], 10, 64)
+	must(t, err)
+	return time.Duration(us) * time.Microsecond
+}
+
+// replay lets the GPUs of all nodes show the recording together, from some
+// seconds into it on.
+func (b *box) replay(start int) {
+	b.Helper()
+	script := fmt.Sprintf("node %s/dev/nvidia%%d\norigin %d\nstart %d\n", b.c.dir, clock.System{}.Now(), start)
+	write(b, b.path("nvml.script"), script, 0o644)
+	b.env = []string{"GSWARM_NVML_SCRIPT=" + b.path("nvml.script")}
 }
 
 // analyse merges a run, which ends with a code, and analyses it.
