@@ -191,7 +191,9 @@ func (m *model) pressedBy(node string, devices []*device, p *pressure) []pressed
 func steadySD(x []float64) float64 {
 	d := make([]float64, 0, len(x))
 	for i := 1; i < len(x); i++ {
-		d = append(d, math.Abs(x[i]-x[i-1]))
+		if v := math.Abs(x[i] - x[i-1]); !math.IsNaN(v) {
+			d = append(d, v)
+		}
 	}
 	return 1.4826 / math.Sqrt2 * median(d)
 }
