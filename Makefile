@@ -75,28 +75,16 @@ fuzz: ## run every fuzz target for FUZZTIME (20s)
 bench: ## benchmarks, six runs each, for benchstat
 	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...
 
-.PHONY: bench-merge
-bench-merge: build ## compare the merge with DuckDB and Polars; ROWS, NODES, PAIRS, WHERE scale it
+# What measures the merge against other programs; docs/merge.md says how to run it.
+BENCHES := bench-merge bench-queries bench-footers
+.PHONY: $(BENCHES)
+bench-merge: ## compare the merge with DuckDB and Polars; ROWS, NODES, PAIRS, WHERE, LIMIT scale it
+bench-queries: ## compare queries on a timeline with those on DuckDB's own output; ROWS, NODES, TILES scale it
+bench-footers: ## what footers cost by how many row groups a file has; NODES, TILES, PER_FILE scale it
+$(BENCHES): build
 	scripts/readers/venv
-	$(GO) build -o bin/mergebench ./merge/mergebench
-	.venv/bin/python -B scripts/bench/merge.py
-
-.PHONY: bench-queries
-bench-queries: build ## compare queries on a timeline with those on DuckDB's own output; ROWS, NODES, TILES scale it
-	scripts/readers/venv
-	$(GO) build -o bin/mergebench ./merge/mergebench
-	.venv/bin/python -B scripts/bench/queries.py
-
-.PHONY: proof
-proof: ## plant each cause 100 times by 2, 5, 10, 20 and 50 % and print how often the analysis names it first; RUNS, SIZES scale it
-	$(GO) run ./analysis/proof -runs $(or $(RUNS),100) -clean $(or $(CLEAN),100) -sizes $(or $(SIZES),0.02,0.05,0.1,0.2,0.5) -failures bin/proof-failures.txt
-
-BENCH_RUN ?= bin/analysis-bench
-.PHONY: bench-analysis
-bench-analysis: build ## time the analysis of 128 nodes x 8 GPUs x 1 h; NODES, DURATION scale it, the run stays in BENCH_RUN
-	$(GO) build -o bin/analysisbench ./analysis/analysisbench
-	test -d $(BENCH_RUN)/timeline || { bin/analysisbench -o $(BENCH_RUN) -nodes $(or $(NODES),128) -duration $(or $(DURATION),1h) && $(BIN)/gswarm merge $(BENCH_RUN); }
-	bin/analysisbench -analyse $(BENCH_RUN)
+	$(GO) build -trimpath -o bin/mergebench ./merge/mergebench
+	.venv/bin/python -B scripts/bench/$(@:bench-%=%).py
 
 .PHONY: cover
 cover: ## test coverage by package

@@ -26,7 +26,6 @@ func (m *model) answer(r *Result) {
 		r.Phases = append(r.Phases, st.Phase)
 	}
 	r.Findings = append(r.Findings, m.aloneFindings(stages)...)
-	r.Findings = append(r.Findings, m.stallFindings(stages)...)
 	r.Findings = append(r.Findings, m.pressedFindings(m.findPressed())...)
 	r.Findings = mergeFindings(append(r.Findings, m.runFindings(stages)...))
 	slices.SortStableFunc(r.Stragglers, func(a, b Straggler) int {

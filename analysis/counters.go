@@ -20,7 +20,7 @@ const (
 	rankDelay     // time ready to run, waiting for a core
 	rankThrottled // time kept from running by a quota, over CPUs
 	rankMajor     // page faults that waited for I/O
-	rankRead      // bytes that read calls returned, and bytes asked of storage
+	helperCPU     // CPU time of its helpers, which rankCPU holds, too
 	rankIODelay   // time waited for block I/O
 	rankLimitHits // times that the memory limit was run into
 	rankOOM       // processes killed for memory

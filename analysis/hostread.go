@@ -12,8 +12,13 @@ var rankCounters = []counterColumn{
 	{table.RankCPUSystem + tl, rankCPU, ns},
 	{table.RankRunDelay + tl, rankDelay, ns},
 	{table.RankFaultsMajor + tl, rankMajor, 1},
-	{table.RankReadCallBytes + tl, rankRead, 1},
 	{table.RankIODelay + tl, rankIODelay, ns},
+}
+
+// helperCounters are those of a rank's helpers.
+var helperCounters = []counterColumn{
+	{table.RankCPUUser + tl, helperCPU, ns},
+	{table.RankCPUSystem + tl, helperCPU, ns},
 }
 
 // groupCounters are those of a rank's control group.
@@ -59,6 +64,7 @@ func (r *rankReader) read(ctx context.Context, src Source) error {
 	r.counterReader = newCounterReader(blockNS)
 	r.declare(rankCounters, rankRows, rankBlocked, helperRows, helperBlocked)
 	r.declare(groupCounters)
+	r.declare(helperCounters)
 	columns := []int{
 		table.TLTimeNS, table.TLNode, table.RankRank + tl, table.RankPID + tl, table.RankLocal + tl, table.RankRole + tl,
 		table.RankGPU + tl, table.RankGPUNode + tl, table.RankState + tl, table.RankRSS + tl,
@@ -100,6 +106,7 @@ func (r *rankReader) row(b *table.Batch, i int) {
 		cell.v[r.slots[blocked]]++
 	}
 	if role == roleWorker {
+		r.grow(e, "helper "+pid, t, b, i, helperCounters, false)
 		return
 	}
 	r.grow(e, "group", t, b, i, groupCounters, false)

@@ -37,8 +37,8 @@ func pressures() []pressure {
 			says: "the ranks' main threads were ready and waited for a core, or were held by a quota", share: (*model).starvedShare,
 		},
 		{
-			cause: InputStall, columns: []int{table.RankIODelay, table.RankPSIIOSome, table.RankState},
-			says: "tasks waited for I/O", share: (*model).inputShare,
+			cause: InputStall, columns: []int{table.RankIODelay, table.RankPSIIOSome, table.RankState, table.RankCPUUser},
+			says: "tasks waited for I/O, or GPUs were empty while the ranks' helpers computed or waited for storage all the time,", share: (*model).inputShare,
 		},
 	}
 }
@@ -51,8 +51,15 @@ func (m *model) starvedShare(d *device, s Span) float64 {
 	delay, _ := c.share(rankDelay, s)
 	quota, _ := c.share(rankThrottled, s)
 	waited, _ := c.share(rankPSICPU, s)
+	if c.since(rankPSICPU, m.all()) == 0 { // kernels without pressure accounting
+		waited = quota / throttledCores
+	}
 	return max(delay, min(quota, waited))
 }
+
+// throttledCores is how many cores a quota is taken to stop at once where the
+// kernel does not say for how long any task waited.
+const throttledCores = 4
 
 // memoryShare is the share of time that some task of the rank's group waited for
 // memory; where the group does not say, that of the node's tasks, if the rank
@@ -79,12 +86,24 @@ func (m *model) memoryShare(d *device, s Span) float64 {
 }
 
 // inputShare is the share of time that the rank waited for I/O: as its threads
-// count it, or its group.
+// count it, or its group; or that its GPU was empty while its helpers could do
+// no more.
 func (m *model) inputShare(d *device, s Span) float64 {
 	c := m.rankTrack(d)
 	delay, _ := c.share(rankIODelay, s)
 	psi, _ := c.share(rankPSIIO, s)
-	return max(delay, psi)
+	share := max(delay, psi)
+	if busy, _ := m.helpersBusy([]*device{d}, s); busy {
+		share = max(share, 1-orOne(m.usage(d, s).util))
+	}
+	return share
+}
+
+func orOne(v float64) float64 {
+	if v != v {
+		return 1
+	}
+	return v
 }
 
 // pressed is a stretch in which a node's ranks were held up.

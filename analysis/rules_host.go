@@ -200,15 +200,19 @@ func starvedOfInput(s *suspect) (float64, []Evidence) {
 	if memory, _ := pressed(s); memory > 0 {
 		main, helpers = 0, 0 // pages that were taken away come from storage, too
 	}
+	computing := blocked(helperCPU, helperRows)
+	if others, _ := s.m.helpersBusy(s.others, s.span); others || computing < fullCore {
+		computing = 0
+	}
 	_, _, rest, ok := s.hostMore(rankIODelay)
 	share := max(s.m.inputShare(s.device, s.span)-min(rest, healthy), main)
-	if !ok || share < slightly && helpers < mostly {
+	if !ok || share < slightly && helpers < mostly && computing == 0 {
 		return 0, nil
 	}
-	says := fmt.Sprintf("it or its group waited for I/O %s of the time; its main thread was found in an uninterruptible wait in %s of the readings, its helpers in %s",
-		percent(share), percent(main), percent(helpers))
+	says := fmt.Sprintf("it or its group waited for I/O %s of the time; its main thread was found in an uninterruptible wait in %s of the readings, its helpers in %s; they computed %s of the time",
+		percent(share), percent(main), percent(helpers), percent(blocked(helperCPU, helperRows)))
 	explained := s.part(share)
-	if helpers >= mostly {
+	if helpers >= mostly || computing > 0 {
 		explained = max(explained, 0.8*s.hostSide())
 	}
 	return explained, []Evidence{countersShow(table.Rank, s.device.Place, c, s.span, says, table.RankIODelay, table.RankPSIIOSome, table.RankState)}

@@ -23,6 +23,9 @@ const (
 	// stalled is that of waiting for the host. The recorded job, which reads
 	// nothing, spends 6 % there between its steps.
 	stalled = 0.10
+	// stalledByHelpers is the same where the ranks' helpers, which prepare
+	// input, do nothing but compute or wait for storage.
+	stalledByHelpers = 0.06
 	// bounds is that of what bounds a phase.
 	bounds = 0.40
 )
@@ -33,21 +36,23 @@ func jobRules() []jobRule {
 			cause: InputStall, severity: Problem, title: "all GPUs wait for their hosts between steps",
 			remedy: "Read ahead with more data workers, keep the data on a faster disk, in fewer and larger files, or in memory; look at what else the ranks do between steps.",
 			finds: func(m *model, st *stage) (float64, []Evidence) {
-				share := st.Bottleneck.Shares[Input]
+				least := stalled
+				helpers, says := m.helpersBusy(m.workers, st.Span)
+				if helpers {
+					least = stalledByHelpers
+				}
+				share := m.stalledShare(st, helpers)
 				// Without steps a phase that is part work and part rest looks
 				// alike: only a long one counts.
 				steps := st.period.ns > 0 && st.EndNS-st.BeginNS >= minPhaseNS || st.EndNS-st.BeginNS >= 4*minPhaseNS
-				// Where some GPUs have no part in the phase, the others do not
-				// wait for that.
-				idle := make([]float64, 0, len(st.all))
-				for _, s := range st.all {
-					idle = append(idle, s.idle)
-				}
-				share = min(share, median(idle))
-				if share < stalled || st.Bottleneck.Name == string(Launch) || !steps {
+				if share < least || st.Bottleneck.Name == string(Launch) || !steps {
 					return 0, nil
 				}
-				return share, m.everywhere(st, table.GPU, fmt.Sprintf("GPUs were empty %s of the time in a phase with work", percent(share)), table.GPUUtil)
+				shows := m.everywhere(st, table.GPU, fmt.Sprintf("GPUs were empty %s of the time in a phase with work", percent(share)), table.GPUUtil)
+				if helpers {
+					shows = append(shows, m.helpersShow(st.Span, says))
+				}
+				return share, shows
 			},
 		},
 		{
@@ -86,6 +91,60 @@ func jobRules() []jobRule {
 			},
 		},
 	}
+}
+
+// stalledShare is the share of a phase in which the median GPU was empty in
+// between work: where some GPUs have no part in the phase, the others do not
+// wait for that. Where the helpers are busy, what is left of the time without
+// work and without what collectives hold counts, too: it has no windows that
+// trail, but takes copies and slow collectives for rest.
+func (m *model) stalledShare(st *stage, helpers bool) float64 {
+	if st.Bottleneck.Shares[Input] == 0 {
+		return 0
+	}
+	from, to := m.inner(st.Span)
+	var idle, empty []float64
+	levels := m.allLevels(from, to)
+	for i, d := range m.workers {
+		idle = append(idle, st.all[i].idle)
+		empty = append(empty, levels[i].empty(m.usageOf(d, from, to)))
+	}
+	share := median(idle)
+	if helpers {
+		share = min(max(share, orZero(median(empty))), 2*share)
+	}
+	return share
+}
+
+// helpersBusy says whether the helpers of GPUs' ranks, at the median of those
+// that have any, do nothing but compute, or wait for storage.
+func (m *model) helpersBusy(devices []*device, s Span) (busy bool, says string) {
+	var cpu, blocked []float64
+	for _, d := range devices {
+		c := m.rankTrack(d)
+		if rows := c.since(helperRows, s); rows > 0 {
+			cpu = append(cpu, c.since(helperCPU, s)/rows) // a row a second
+			blocked = append(blocked, c.since(helperBlocked, s)/rows)
+		}
+	}
+	if len(cpu) == 0 || 2*len(cpu) < len(devices) {
+		return false, ""
+	}
+	says = fmt.Sprintf("the ranks' helpers computed %s of the time and were found waiting for storage in %s of the readings", percent(median(cpu)), percent(median(blocked)))
+	return median(cpu) >= fullCore || median(blocked) >= mostly, says
+}
+
+// fullCore is the share of a core from which on a helper does nothing but
+// compute.
+const fullCore = 0.85
+
+// helpersShow is evidence in the rows of the ranks' helpers.
+func (m *model) helpersShow(s Span, says string) Evidence {
+	e := Evidence{Table: table.Rank.Name, Columns: names(table.Rank, table.RankRole, table.RankCPUUser, table.RankState), Span: s, Says: says}
+	for _, d := range m.workers {
+		e.Rows += int64(m.rankTrack(d).since(helperRows, s))
+	}
+	return e
 }
 
 // bound makes a rule of an activity that takes much of a phase.

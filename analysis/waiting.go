@@ -51,6 +51,12 @@ func (l levels) held(u usage) float64 {
 	return u.sm - l.sm*u.work/100
 }
 
+// empty is the share of time with nothing on the GPU, by its units: neither work
+// nor copies nor SMs that a collective holds.
+func (l levels) empty(u usage) float64 {
+	return 1 - u.work/l.work - u.copying - u.tiny - l.held(u)/heldSMs
+}
+
 // waits measures a span in both ways; what cannot be measured has no workers.
 // The span's first and last blocks are left out: they hold windows of the phases
 // before and after.

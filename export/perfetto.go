@@ -31,8 +31,12 @@ type PerfettoOptions struct {
 // DefaultPoints is what a browser holds with ease.
 const DefaultPoints = 5_000_000
 
+// Job stands in for a node's name where a slice is about the whole job.
+const Job = "(job)"
+
 // Slice is a stretch of time on a track of a node: a step of a rank, say.
 type Slice struct {
+	// Node is Job for what is of no node alone.
 	Node string
 	// Group is the name of the group that the track belongs to, "GPU 3" or
 	// "rank 5"; empty for the node itself.
@@ -299,7 +303,7 @@ func (p *perfetto) line(at place) trackID {
 
 // slice shows the part of a slice that is wanted.
 func (p *perfetto) slice(l Slice, notes []note) {
-	if l.End < p.source.from || l.Begin >= p.source.until || !p.source.wantsNode(l.Node) {
+	if l.End < p.source.from || l.Begin >= p.source.until || l.Node != Job && !p.source.wantsNode(l.Node) {
 		return
 	}
 	begin, end := max(l.Begin, p.source.from), min(l.End, p.source.until)

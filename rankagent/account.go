@@ -35,18 +35,7 @@ type feed struct {
 // last reading.
 func (r *runner) account(begin clock.NodeTime) {
 	last := r.lastRead
-	r.lastRead = begin
-	if gap := begin - last; last != 0 && float64(gap) > gapTicks*float64(r.interval) {
-		missed := int64(float64(gap)/float64(r.interval)+0.5) - 1
-		for _, f := range r.feeds {
-			// A window only gets longer where a tick was missed.
-			// What is stamped by others waits in their buffer; the source
-			// says what was lost there.
-			if f.table.Shape == table.Polled && f.table.Foreign.Column == "" {
-				r.out.c.absentFor(f.table, f.key, last, begin, NotSampled, fmt.Sprintf("%d ticks were missed", missed))
-			}
-		}
-	}
+	r.missed(begin)
 	known := len(r.feeds)
 	for _, b := range r.out.batches {
 		if happens(b.Table) {
@@ -66,6 +55,24 @@ func (r *runner) account(begin clock.NodeTime) {
 		d.Tables = append(d.Tables, f.table.Name)
 	}
 	r.out.c.event(begin, "source_start", -1, -1, d)
+}
+
+// missed writes down the ticks that were missed between the last reading and
+// the one that begins, or the end.
+func (r *runner) missed(begin clock.NodeTime) {
+	last := r.lastRead
+	r.lastRead = begin
+	if gap := begin - last; last != 0 && float64(gap) > gapTicks*float64(r.interval) {
+		missed := int64(float64(gap)/float64(r.interval)+0.5) - 1
+		for _, f := range r.feeds {
+			// A window only gets longer where a tick was missed.
+			// What is stamped by others waits in their buffer; the source
+			// says what was lost there.
+			if f.table.Shape == table.Polled && f.table.Foreign.Column == "" {
+				r.out.c.absentFor(f.table, f.key, last, begin, NotSampled, fmt.Sprintf("%d ticks were missed", missed))
+			}
+		}
+	}
 }
 
 // commonKey returns the first key's value where all rows have the same, else

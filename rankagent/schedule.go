@@ -113,6 +113,7 @@ func (r *runner) run(ctx context.Context) {
 		woken := time.Now().Add(wait) //nolint:forbidigo // lateness of a timer against the timer's own clock
 		select {
 		case <-ctx.Done():
+			r.missed(r.base.clock.Now())
 			r.finish()
 			return
 		case <-timer.C:

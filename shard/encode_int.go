@@ -22,18 +22,24 @@ func (e *Encoder) probe(col table.Column, d columnData) (byte, error) {
 	from := len(d.valid) / pageRows / 2 * pageRows
 	size := [2]int{}
 	for i, enc := range []byte{encodingDelta, encodingPlain} {
-		e.try.reset()
-		e.store = 0
-		if _, _, err := e.dataPage(&e.try, col, d, from, min(from+pageRows, len(d.valid)), enc, 0); err != nil {
+		var err error
+		if size[i], err = e.tryPage(col, d, from, min(from+pageRows, len(d.valid)), enc, 0); err != nil {
 			return enc, err
 		}
-		size[i] = len(e.try.own)
 	}
-	e.store = 0
 	if size[1] < size[0]*3/4 {
 		return encodingPlain, nil
 	}
 	return encodingDelta, nil
+}
+
+// tryPage returns the length of a page, which goes nowhere.
+func (e *Encoder) tryPage(col table.Column, d columnData, from, to int, enc byte, width int) (int, error) {
+	e.try.reset()
+	e.store = 0 // every try is compressed, and so is the chunk's first page
+	_, _, err := e.dataPage(&e.try, col, d, from, to, enc, width)
+	e.store = 0
+	return len(e.try.own), err
 }
 
 // choose encodes one page in every way and takes the shortest for the chunk.
@@ -50,12 +56,11 @@ func (e *Encoder) choose(col table.Column, d columnData, plan intPlan) (intPlan,
 	}
 	best, least := plan, math.MaxInt
 	for _, p := range plans {
-		e.try.reset()
 		e.plan = p
-		if _, _, err := e.dataPage(&e.try, col, d, page, to, p.encoding, e.intWidth()); err != nil {
+		size, err := e.tryPage(col, d, page, to, p.encoding, e.intWidth())
+		if err != nil {
 			return plan, err
 		}
-		size := len(e.try.own)
 		if p.encoding == encodingDict {
 			e.try.reset()
 			e.intDictPage(&e.try, col)

@@ -68,6 +68,9 @@ func (e *Encoder) emit(g *Group, kind int64, values int, enc byte) (int64, error
 		return 0, fmt.Errorf("a page of %d bytes", len(e.page))
 	}
 	e.levels = e.compress(e.levels[:0])
+	if kind == pageDict {
+		e.store = 0 // it says nothing of the indices
+	}
 	h := &e.header
 	*h = thriftWriter{b: h.b[:0], outer: h.outer[:0]}
 	h.i32(1, kind)

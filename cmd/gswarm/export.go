@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,8 @@ type exportOptions struct {
 	every          time.Duration
 	nodes          []string
 	from, until    time.Duration
+	// slices are what the analysis found, for a trace.
+	slices iter.Seq[export.Slice]
 }
 
 // name is where the export goes to, in words.
@@ -132,6 +135,13 @@ named, 1 it was not.`,
 			src, err := a.exportSource(ctx, dir, o)
 			if err != nil {
 				return err
+			}
+			if format.name == "perfetto" {
+				_, r, err := a.analyze(ctx, dir, false)
+				if err != nil {
+					return err
+				}
+				o.slices = jobSlices(r)
 			}
 			if err := a.export(ctx, src, format, o); err != nil {
 				return err

@@ -93,7 +93,7 @@ func told(sum export.FramesSummary, err error, o exportOptions, p *printer) erro
 }
 
 func exportPerfetto(ctx context.Context, src *export.Source, o exportOptions, to target, p *printer) error {
-	sum, err := src.Perfetto(ctx, to.w, export.PerfettoOptions{Points: o.points})
+	sum, err := src.Perfetto(ctx, to.w, export.PerfettoOptions{Points: o.points, Slices: o.slices})
 	if err != nil {
 		return err
 	}

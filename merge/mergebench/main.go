@@ -36,6 +36,9 @@ type settings struct {
 	tile  time.Duration
 	host  bool
 	times bool
+	// groups is the number of row groups of a timeline of which only the
+	// footers matter.
+	groups int
 }
 
 func main() {
@@ -47,14 +50,23 @@ func main() {
 	flag.DurationVar(&s.tile, "tile", 5*time.Minute, "length of the stretch that a row group holds")
 	flag.BoolVar(&s.host, "with-host", false, "also one row of host for each node and second")
 	flag.BoolVar(&s.times, "times", false, "instead decode, correct and encode the time columns of the run, and write nothing")
+	footers := flag.String("footers", "", "instead write timelines of -groups row groups of few rows, with so many in a file: 128,512")
+	flag.IntVar(&s.groups, "groups", 12*1024, "row groups of a timeline of -footers")
 	flag.Parse()
-	if s.out == "" || table.ByName(s.table) == nil || s.nodes < 1 {
+	t, perFile, err := table.ByName(s.table), []int(nil), error(nil)
+	if *footers != "" {
+		perFile, err = numbers(*footers)
+	}
+	if s.out == "" || t == nil || t.Shape == table.Windowed || s.nodes < 1 || err != nil {
 		flag.Usage()
 		os.Exit(2)
 	}
 	do := s.run
-	if s.times {
+	switch {
+	case s.times:
 		do = s.correct
+	case perFile != nil:
+		do = func() error { return s.footers(perFile) }
 	}
 	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "mergebench:", err)

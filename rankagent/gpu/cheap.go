@@ -3,7 +3,6 @@
 package gpu
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -114,16 +113,11 @@ type cheap struct {
 	*reader
 	lost    bool
 	retryAt clock.NodeTime
-	// thinned says that the budget has ticks left out.
-	thinned absences
 	changes changes
 }
 
 func newCheap(dev *device) *cheap {
-	return &cheap{
-		reader:  newReader(dev, table.GPU, kindCheap, 0, cheapItems(dev)),
-		thinned: absences{table: table.GPU, key: dev.key},
-	}
+	return &cheap{reader: newReader(dev, table.GPU, kindCheap, 0, cheapItems(dev))}
 }
 
 // Name returns "gpu" and the ordinal.
@@ -163,18 +157,6 @@ func (s *cheap) Read(out rankagent.Out) error {
 	}
 	s.changes.see(out, s.dev, begin, end, s.value(table.GPUEventReasons), s.value(table.GPUClockSM))
 	return nil
-}
-
-// sayThinned records that rows are missing for as long as the budget has ticks
-// left out.
-func (s *cheap) sayThinned(out rankagent.Out) {
-	if f := s.dev.shared.budget.factor(kindCheap); f > 1 {
-		s.thinned.absent(out, wholeRow, rankagent.NotSampled, func() string {
-			return fmt.Sprintf("one tick in %d, to keep the budget", int(f))
-		})
-		return
-	}
-	s.thinned.present(out, wholeRow)
 }
 
 // value returns a column's value, -1 where it is not known.

@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -34,13 +35,14 @@ type lane struct {
 	out      rankagent.Out
 	ticks    int64
 	calls    []*call
+	thinned  absences
 	final    bool         // the next reading is the last, which is always taken
 	began    atomic.Int64 // when the call under way began, 0 where none is
 	doing    atomic.Pointer[call]
 }
 
 func newLane(dev *device, t *table.Table, k kind, interval time.Duration) *lane {
-	l := &lane{dev: dev, table: t, kind: k, interval: interval}
+	l := &lane{dev: dev, table: t, kind: k, interval: interval, thinned: absences{table: t, key: dev.key}}
 	dev.lanes = append(dev.lanes, l)
 	return l
 }
@@ -77,6 +79,18 @@ func (l *lane) enter(out rankagent.Out) error {
 	}
 	l.out = out
 	return nil
+}
+
+// sayThinned records that rows are missing for as long as the budget has ticks
+// left out. It is for lanes that a table's rows come from alone.
+func (l *lane) sayThinned(out rankagent.Out) {
+	if f := l.dev.shared.budget.factor(l.kind); f > 1 {
+		l.thinned.absent(out, wholeRow, rankagent.NotSampled, func() string {
+			return fmt.Sprintf("one tick in %d, to keep the budget", int(f))
+		})
+		return
+	}
+	l.thinned.present(out, wholeRow)
 }
 
 func (l *lane) leave() { l.dev.driver.gate.leave() }

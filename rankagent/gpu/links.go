@@ -71,6 +71,7 @@ func (s *links) Finish(out rankagent.Out) error {
 
 // Read appends a row for each active link.
 func (s *links) Read(out rankagent.Out) error {
+	s.sayThinned(out)
 	if err := s.enter(out); err != nil {
 		return err
 	}

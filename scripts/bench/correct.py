@@ -5,24 +5,30 @@ shards, correct the time stamps, add the node, write one Parquet dataset.
 
 PROGRAM is duckdb-copy, duckdb-sort, duckdb-sort-2gb, polars-copy or
 polars-sort. The clock models are given (clocks.csv), a line for each node; to
-fit them is no part of what is measured here. Both programs use two threads and
-write zstd at their own default level.
+fit them is no part of what is measured here. Both programs use THREADS threads
+(2) and write zstd at their own default level. Once the libraries are loaded a
+line says when that was and how much processor time it took.
 """
 
 import os
 import sys
+import time
 from pathlib import Path
 
-os.environ.setdefault("POLARS_MAX_THREADS", "2")
+THREADS = os.environ.get("THREADS", "2")
+os.environ["POLARS_MAX_THREADS"] = THREADS
 
-OWN = ("t_raw_ns", "read_ns")
+
+def loaded():
+    print(f"loaded {time.monotonic()} {time.process_time()}", flush=True)
 
 
 def duckdb_(run, table, out, sort, limit):
     import duckdb
 
+    loaded()
     con = duckdb.connect()
-    con.execute("SET threads=2; SET preserve_insertion_order=false")
+    con.execute(f"SET threads={THREADS}; SET preserve_insertion_order=false")
     con.execute(f"SET temp_directory='{out}.tmp'")
     if limit:
         con.execute(f"SET memory_limit='{limit}'")
@@ -43,6 +49,7 @@ def duckdb_(run, table, out, sort, limit):
 def polars_(run, table, out, sort):
     import polars as pl
 
+    loaded()
     clocks = pl.scan_csv(f"{run}/clocks.csv")
     rows = (
         pl.scan_parquet(f"{run}/nodes/*/{table}-*.parquet", include_file_paths="filename")
