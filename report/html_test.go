@@ -65,6 +65,18 @@ func TestPages(t *testing.T) {
 		default:
 			s = storySeries(r, Buckets(r.Job.GPUs))
 		}
+		if name == "old-gpus" {
+			for _, g := range s.GPUs {
+				for _, m := range []int{curveActive, curveTensor, curveDRAM, curveNVLink, curvePCIe} {
+					g.Curves[m] = nil
+				}
+				g.Curves[curveUtil] = newCurve(s.GPUGrid.Buckets)
+				for b := range s.GPUGrid.Buckets {
+					g.Curves[curveUtil].add(b, float64(90+b%10))
+				}
+				g.Curves[curveUtil].finish()
+			}
+		}
 		if name == "hostile" {
 			s.Marks = append(s.Marks, Mark{begin + 5e9, r.Job.Run})
 		}
