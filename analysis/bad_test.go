@@ -262,6 +262,22 @@ func TestTablesMissing(t *testing.T) {
 	}
 }
 
+// GPUs before Hopper have no gpu_activity: power every 20 ms says when they
+// work.
+func TestWithoutActivity(t *testing.T) {
+	s := training(1, 8, 60e9)
+	s.lacks = map[string]bool{"gpu_activity": true}
+	s.slow, s.extra, s.compute = 5, 0.12, 0.75
+	s.step = 733e6 // no multiple of the readings' cadence
+	r := analyze(t, s, s.facts())
+	if len(r.Stragglers) != 1 || *r.Stragglers[0].Rank != 5 || r.Stragglers[0].Cause != analysis.Imbalance {
+		t.Errorf("stragglers by power: %+v, in truth rank 5", r.Stragglers)
+	}
+	if b := r.Phases[0].Bottleneck; b.Shares[analysis.Compute] < 0.7 || b.Shares[analysis.Compute] > 0.8 || !strings.Contains(b.Basis, "gpu_power") {
+		t.Errorf("shares by power: %+v", b)
+	}
+}
+
 var errDamaged = errors.New("n0000/gpu-3.parquet: damaged")
 
 type damaged struct{ *synthetic }

@@ -95,17 +95,21 @@ func (m *model) basis(total map[Activity]float64) string {
 		return "neither utilisation nor activity was read"
 	}
 	var from []string
-	util, units := false, false
+	util, units, power := false, false, false
 	for _, d := range m.workers {
+		power = power || d.busyPower > 0
 		util = util || d.readings != nil && d.readings.metrics[0].n > 0
 		units = units || d.units != nil && d.units.rows > 0
 	}
 	if util {
 		from = append(from, "gpu.util_gpu_pct")
 	}
-	if units {
+	switch {
+	case units:
 		from = append(from, "gpu_activity (tensor, fp, dram, PCIe and NVLink)")
-	} else {
+	case power:
+		from = append(from, "gpu_power (work is where power is high; memory and copies cannot be told from arithmetic and waiting)")
+	default:
 		from = append(from, "without gpu_activity compute, memory and communication cannot be told apart: all count as compute")
 	}
 	return strings.Join(from, ", ")

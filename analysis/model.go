@@ -14,8 +14,10 @@ type device struct {
 	units    *activityTrack
 	power    *powerTrack
 	counters *counterTrack
-	spare    bool
-	ranks    []int
+	// busyPower is set where power serves for the units' activity.
+	busyPower uint16
+	spare     bool
+	ranks     []int
 }
 
 // model is what the run's rows have come to.
@@ -92,7 +94,12 @@ func (m *model) findDevices() {
 		find(g.node, g.gpu).readings = g
 	}
 	each(&m.tables.activity.tracks, func(node string, gpu int, a *activityTrack) { find(node, gpu).units = a })
-	each(&m.tables.power.tracks, func(node string, gpu int, p *powerTrack) { find(node, gpu).power = p })
+	each(&m.tables.power.tracks, func(node string, gpu int, p *powerTrack) {
+		d := find(node, gpu)
+		if d.power = p; d.units == nil {
+			d.busyPower = p.busyPower()
+		}
+	})
 	if c := m.tables.counters.counterReader; c != nil {
 		each(&c.tracks, func(node string, gpu int, c *counterTrack) { find(node, gpu).counters = c })
 	}
@@ -171,7 +178,7 @@ func (m *model) findSpare() {
 		// What the SMs did says more than that something was resident.
 		u := m.usage(d, m.span)
 		use[i] = orZero(u.util)
-		if u.unitsKnown {
+		if d.units != nil && u.unitsKnown {
 			use[i] = u.sm + u.copying + u.tiny
 		}
 	}
@@ -226,8 +233,15 @@ func (m *model) usageOf(d *device, from, to int64) usage {
 	if d.readings != nil {
 		u.readings(d.readings.sum(from, to))
 	}
-	if d.units != nil {
+	switch {
+	case d.units != nil:
 		u.activity(d.units.sum(from, to))
+	case d.busyPower > 0:
+		// GPUs before Hopper: their power says when they work.
+		if share, ok := d.power.above(d.busyPower, Span{from * m.block, to * m.block}, m.tables.power.fine.dt); ok {
+			u.unitsKnown, u.work = true, 100*share
+			u.memory, u.copying, u.tiny, u.link = 0, 0, 0, 0
+		}
 	}
 	return u
 }

@@ -70,3 +70,50 @@ func (r *powerReader) batch(b *table.Batch) {
 		g.bins[k] = uint16(min(max(power[i]/powerUnit, 1), 1<<16-1))
 	}
 }
+
+// busyPower is the power, in units, above which a GPU is taken to work: the
+// middle between what it uses at rest or waiting and at work. 0 where its power
+// does not vary enough to tell the two apart.
+func (g *powerTrack) busyPower() uint16 {
+	var counts [1 << 16]int
+	n := 0
+	for _, v := range g.bins {
+		if v > 0 {
+			counts[v]++
+			n++
+		}
+	}
+	at := func(q float64) float64 {
+		left := int(q * float64(n))
+		for v, c := range counts {
+			if left -= c; left < 0 {
+				return float64(v)
+			}
+		}
+		return 0
+	}
+	lo, hi := at(0.05), at(0.95)
+	if n == 0 || hi < 1.3*lo {
+		return 0
+	}
+	return uint16((lo + hi) / 2)
+}
+
+// above is the share of a stretch in which the power was above a level; false
+// where less than half of it was sampled.
+func (g *powerTrack) above(level uint16, s Span, dt int64) (float64, bool) {
+	from, to := max(floorDiv(s.BeginNS, dt)-g.first, 0), min(floorDiv(s.EndNS, dt)-g.first, int64(len(g.bins)))
+	above, n := 0, 0
+	for i := from; i < to; i++ {
+		if v := g.bins[i]; v > 0 {
+			n++
+			if v > level {
+				above++
+			}
+		}
+	}
+	if n == 0 || int64(n) < (s.EndNS-s.BeginNS)/dt/2 {
+		return 0, false
+	}
+	return float64(above) / float64(n), true
+}

@@ -17,6 +17,10 @@ const (
 	pressedAtLeast = 0.045
 )
 
+// worthTelling is the share of the run's GPU time from which on a cause is worth
+// an alarm; half of it where it is one node's.
+const worthTelling = 0.01
+
 // pressure is one way in which hosts hold their ranks up.
 type pressure struct {
 	cause   Cause
@@ -93,7 +97,9 @@ func (m *model) inputShare(d *device, s Span) float64 {
 	delay, _ := c.share(rankIODelay, s)
 	psi, _ := c.share(rankPSIIO, s)
 	share := max(delay, psi)
-	if busy, _ := m.helpersBusy([]*device{d}, s); busy {
+	// A row a second is too few for one block to say so.
+	about := Span{s.BeginNS - shortestStretch, s.EndNS + shortestStretch}
+	if busy, _ := m.helpersBusy([]*device{d}, about); busy {
 		share = max(share, 1-orOne(m.usage(d, s).util))
 	}
 	return share
@@ -191,7 +197,9 @@ func (m *model) pressedBy(node string, devices []*device, p *pressure) []pressed
 func steadySD(x []float64) float64 {
 	d := make([]float64, 0, len(x))
 	for i := 1; i < len(x); i++ {
-		d = append(d, math.Abs(x[i]-x[i-1]))
+		if v := math.Abs(x[i] - x[i-1]); !math.IsNaN(v) {
+			d = append(d, v)
+		}
 	}
 	return 1.4826 / math.Sqrt2 * median(d)
 }
@@ -245,7 +253,10 @@ func (m *model) pressedFindings(all []pressedNode) []Finding {
 		f.Effect = ptr(cost * f.Seconds() * float64(len(p.ranks)) / m.gpuSeconds())
 		f.StepExcess = ptr(cost / (1 - min(cost, 0.99)))
 		f.Confidence = math.Round(100*clamp(0.6+2*(min(p.share, 0.2)-pressedAtLeast), 0.5, 0.9)) / 100
-		if cost < 0.5*pressedAtLeast {
+		switch {
+		case *f.Effect < worthTelling/2:
+			f.Severity = Info
+		case cost < 0.5*pressedAtLeast:
 			f.Severity = Warning
 			f.Detail += " That is too little to have held the GPUs up much."
 		}

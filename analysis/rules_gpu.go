@@ -146,8 +146,10 @@ func pcieSlow(s *suspect) (float64, []Evidence) {
 	}
 	says := fmt.Sprintf("%.0f MiB/s over PCIe, others %.0f MiB/s; at most %.0f MiB/s in a window, others %.0f MiB/s; %s of the time it held something without an SM at work, beyond the others",
 		max(s.own.rx, s.own.tx), max(s.rest.rx, s.rest.tx), s.own.maxPCIe, s.rest.maxPCIe, percent(s.extraCopy()))
-	// Other things than copies leave the SMs alone, too.
-	return 0.8 * s.extraCopy() / s.excess, []Evidence{s.m.unitsShow(s.device, s.span, says, table.ActPCIeRx, table.ActPCIeTx, table.ActSMUtil)}
+	// Other things than copies leave the SMs alone, too; where the GPU was empty
+	// as well, the host is more likely.
+	alone := max(0, 1-2*max(0, s.extraIdle())/s.excess)
+	return 0.8 * alone * s.extraCopy() / s.excess, []Evidence{s.m.unitsShow(s.device, s.span, says, table.ActPCIeRx, table.ActPCIeTx, table.ActSMUtil)}
 }
 
 func linkSlow(s *suspect) (float64, []Evidence) {

@@ -81,12 +81,20 @@ func hostRules() []rule {
 			cause: InputStall, title: "has an empty GPU in its steps: it waits for its host, most often for input",
 			remedy: "Look at what the rank does between its steps: reading and preparing data, logging, writing checkpoints; record the host's tables too.",
 			explains: func(s *suspect) (float64, []Evidence) {
+				if s.extraIdle() < emptyAtLeast*s.excess {
+					return 0, nil
+				}
 				says := fmt.Sprintf("its GPU was empty %s of the time, others' %s", percent(s.shares.idle), percent(s.typical.idle))
-				return 0.5 * max(0, s.extraIdle()) / s.excess, []Evidence{s.m.readingsShow(s.device, s.span, says, table.GPUUtil)}
+				return 0.5 * s.hostSide(), []Evidence{s.m.readingsShow(s.device, s.span, says, table.GPUUtil)}
 			},
 		},
 	}
 }
+
+// emptyAtLeast is the share of the excess in which a GPU must be seen to be
+// empty for its host to be named without rows of it. Utilisation trails: short
+// gaps show in part.
+const emptyAtLeast = 0.25
 
 // part is the share of the suspect's excess that a share of time accounts for,
 // at most what its GPU was empty or copied.

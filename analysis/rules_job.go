@@ -44,7 +44,7 @@ func jobRules() []jobRule {
 				share := m.stalledShare(st, helpers)
 				// Without steps a phase that is part work and part rest looks
 				// alike: only a long one counts.
-				steps := st.period.ns > 0 && st.EndNS-st.BeginNS >= minPhaseNS || st.EndNS-st.BeginNS >= 4*minPhaseNS
+				steps := st.period.ns > 0 && st.EndNS-st.BeginNS >= 2*minPhaseNS || st.EndNS-st.BeginNS >= 4*minPhaseNS
 				if share < least || st.Bottleneck.Name == string(Launch) || !steps {
 					return 0, nil
 				}
@@ -227,8 +227,8 @@ func (m *model) hostsStall(st *stage, share float64, f *Finding) {
 	f.Evidence = append(f.Evidence, e)
 	for _, r := range hostRules() {
 		switch {
-		case r.cause == CPUStarved && delay >= enough*share && delay >= max(memory, io):
-		case r.cause == MemoryPressure && memory >= enough*share && memory > max(delay, io):
+		case r.cause == CPUStarved && delay-healthy >= enough*share && delay >= max(memory, io):
+		case r.cause == MemoryPressure && memory-healthy >= enough*share && memory > max(delay, io):
 		default:
 			continue
 		}

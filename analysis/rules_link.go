@@ -2,6 +2,8 @@ package analysis
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,48 +36,73 @@ func (m *model) slowLinks(st *stage) []Finding {
 	if len(m.workers) < 3 || to-from < fewBlocks {
 		return nil
 	}
+	top := make([][]float64, to-from) // the fullest window of each GPU, block by block
+	typical := make([][]float64, to-from)
+	for b := range top {
+		top[b] = make([]float64, len(m.workers))
+		for i, d := range m.workers {
+			if d.units == nil {
+				return nil
+			}
+			if c := d.units.get(from + int64(b)); c != nil {
+				top[b][i] = float64(c.maxLink)
+			}
+		}
+		typical[b] = othersMedian(top[b])
+	}
+	var out []Finding
+	for i := range m.workers {
+		below := make([]float64, len(top))
+		for b := range top {
+			below[b] = math.NaN()
+			if typical[b][i] >= linkFloor {
+				below[b] = 1 - top[b][i]/typical[b][i]
+			}
+		}
+		for _, s := range stretches(below, steadySD(below), (1-slowerLink)/2, 1-slowerLink, fewBlocks) {
+			if f := m.slowLink(st, i, from+int64(s.from), from+int64(s.to)); f != nil {
+				out = append(out, *f)
+			}
+		}
+	}
+	return out
+}
+
+// slowLink says that a worker's NVLink was slower than the others' in the blocks
+// [from, to), nil where it was not for the same bytes, or where that cannot be
+// told.
+func (m *model) slowLink(st *stage, i int, from, to int64) *Finding {
 	n := len(m.workers)
 	tops, rates := make([]float64, n), make([]float64, n)
-	for i, d := range m.workers {
-		rates[i] = orZero(m.usageOf(d, from, to).link)
-		if d.units == nil {
-			return nil
-		}
+	for k, d := range m.workers {
+		rates[k] = orZero(m.usageOf(d, from, to).link)
 		var v []float64
 		for b := from; b < to; b++ {
 			if c := d.units.get(b); c != nil && c.w > 0 {
 				v = append(v, float64(c.maxLink))
 			}
 		}
-		tops[i] = orZero(quantile(v, 0.9))
+		tops[k] = orZero(quantile(v, 0.9))
 	}
-	topOthers, rateOthers := othersMedian(tops), othersMedian(rates)
-	var out []Finding
-	for i, d := range m.workers {
-		top, typical, rate := tops[i], topOthers[i], rates[i]
-		if typical < linkFloor || top <= 0 || rateOthers[i] < longLink*typical || top > slowerLink*typical || rate < (1-sameBytes)*rateOthers[i] {
-			continue
-		}
-		var rest []float64
-		for k := range tops {
-			if k != i {
-				rest = append(rest, tops[k])
-			}
-		}
-		longer := rate/top - rateOthers[i]/typical
-		if mad(rest) > alikeTops*typical || typical-top < unlike(n)*mad(rest) || longer < linkCost {
-			continue
-		}
-		says := fmt.Sprintf("at most %.0f MiB/s over NVLink in a window, others %.0f MiB/s, for the same bytes: %.0f and %.0f MiB/s in the mean", top, typical, rate, rateOthers[i])
-		out = append(out, Finding{
-			Cause: LinkSlow, Title: d.who() + " moves less over NVLink than the others", Places: []Place{d.Place}, Span: st.Span, Severity: Problem, Confidence: 0.8,
-			Detail: fmt.Sprintf("For the same bytes it took %s of the time, others %s.", percent(rate/top), percent(rateOthers[i]/typical)),
-			Effect: ptr(longer * st.Seconds() * float64(n-1) / m.gpuSeconds()), StepExcess: ptr(longer / (1 - min(longer, 0.99))),
-			Evidence: []Evidence{m.unitsShow(d, st.Span, says, table.ActNVLinkTx, table.ActNVLinkRx)},
-			Remedy:   "Look at the links (nvidia-smi nvlink --status and -e) and take the node out if one is down or repeats.",
-		})
+	d, top, rate := m.workers[i], tops[i], rates[i]
+	typical, others := othersMedian(tops)[i], othersMedian(rates)[i]
+	if typical < linkFloor || top <= 0 || top > slowerLink*typical || others < longLink*typical || rate < (1-sameBytes)*others {
+		return nil
 	}
-	return out
+	rest := slices.Delete(tops, i, i+1)
+	longer := rate/top - others/typical
+	if mad(rest) > alikeTops*typical || typical-top < unlike(n)*mad(rest) || longer < linkCost {
+		return nil
+	}
+	span := Span{max(st.BeginNS, from*m.block), min(st.EndNS, to*m.block)}
+	says := fmt.Sprintf("at most %.0f MiB/s over NVLink in a window, others %.0f MiB/s, for the same bytes: %.0f and %.0f MiB/s in the mean", top, typical, rate, others)
+	return &Finding{
+		Cause: LinkSlow, Title: d.who() + " moves less over NVLink than the others", Places: []Place{d.Place}, Span: span, Severity: Problem, Confidence: 0.8,
+		Detail: fmt.Sprintf("For the same bytes it took %s of the time, others %s.", percent(rate/top), percent(others/typical)),
+		Effect: ptr(longer * span.Seconds() * float64(n-1) / m.gpuSeconds()), StepExcess: ptr(longer / (1 - min(longer, 0.99))),
+		Evidence: []Evidence{m.unitsShow(d, span, says, table.ActNVLinkTx, table.ActNVLinkRx)},
+		Remedy:   "Look at the links (nvidia-smi nvlink --status and -e) and take the node out if one is down or repeats.",
+	}
 }
 
 // portRate is the signalling rate of a port as the driver names it.

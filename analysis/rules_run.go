@@ -14,8 +14,14 @@ func (m *model) runFindings(stages []*stage) []Finding {
 	var out []Finding
 	out = append(out, m.gpuFaults()...)
 	out = append(out, m.linkErrors(stages)...)
-	out = append(out, m.slowPorts(stages)...)
-	out = append(out, m.networkErrors(stages)...)
+	ports := m.slowPorts(stages)
+	out = append(out, ports...)
+	for _, f := range m.networkErrors(stages) {
+		// A port that came up slower counts errors, too.
+		if !slices.ContainsFunc(ports, func(p Finding) bool { return samePlace(p.Places[0], f.Places[0]) }) {
+			out = append(out, f)
+		}
+	}
 	out = append(out, m.missingNodes()...)
 	out = append(out, m.clockSteps()...)
 	return append(out, m.lowUse(stages)...)
@@ -250,7 +256,9 @@ func (m *model) networkErrors(stages []*stage) []Finding {
 				Remedy:   "Look at the node's cable, port and switch: errors and drops of the interface, link speed, congestion (ethtool -S, perfquery, ibdiagnet).",
 				Evidence: []Evidence{countersShow(g.t, Place{Node: g.node}, g.c, span, g.says, g.columns...)},
 			}
-			m.costs(&f, stages)
+			if len(m.facts.Nodes) > 1 { // the ranks of one node exchange nothing over it
+				m.costs(&f, stages)
+			}
 			out = append(out, f)
 		}
 	}

@@ -45,6 +45,9 @@ type levels struct {
 func (m *model) levels(d *device, from, to int64) levels {
 	l := levels{work: math.NaN(), sm: math.NaN()}
 	if d.units == nil {
+		if d.busyPower > 0 {
+			l.work = 100
+		}
 		return l
 	}
 	var work, sm []float64
