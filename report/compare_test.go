@@ -6,6 +6,7 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -64,6 +65,22 @@ func TestCompare(t *testing.T) {
 	var b bytes.Buffer
 	if err := c.JSON(&b); err != nil || !json.Valid(b.Bytes()) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestCompareDocumented: docs/report.md names every field of the JSON.
+func TestCompareDocumented(t *testing.T) {
+	page, err := os.ReadFile("../docs/report.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, typ := range []reflect.Type{reflect.TypeFor[Comparison](), reflect.TypeFor[ComparedRun](), reflect.TypeFor[ComparedRow](), reflect.TypeFor[ComparedFind]()} {
+		for i := range typ.NumField() {
+			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			if name != "" && !strings.Contains(string(page), "`"+name+"`") {
+				t.Errorf("%s.%s is not described", typ.Name(), name)
+			}
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/gswarm/gswarm/analysis"
 )
@@ -334,20 +335,11 @@ func pageFacts(r *analysis.Result, s *Series, bits int) *factsOf {
 	}
 	for _, i := range gpusOf(slow) {
 		const most = 3
-		if len(f.Lit) < most && !contains(f.Lit, i) {
+		if len(f.Lit) < most && !slices.Contains(f.Lit, i) {
 			f.Lit = append(f.Lit, i)
 		}
 	}
 	return f
-}
-
-func contains(all []int, v int) bool {
-	for _, a := range all {
-		if a == v {
-			return true
-		}
-	}
-	return false
 }
 
 // kindOf describes curves of one kind: whose they are, and the scale of each
