@@ -134,6 +134,8 @@ type metricFacts struct {
 	// Step is the value of one level; None the level that stands for nothing.
 	Step float64 `json:"step"`
 	None int     `json:"none"`
+	// Read says that somebody has a curve of it.
+	Read bool `json:"read"`
 }
 
 type subjectFacts struct {
@@ -354,9 +356,10 @@ func kindOf(subjects []*Subject, metrics []drawn, bits int) kindFacts {
 	k := kindFacts{Metrics: make([]metricFacts, len(metrics)), Subjects: []subjectFacts{}}
 	none := 1<<bits - 1
 	for m, d := range metrics {
-		most := 0.0
+		most, read := 0.0, false
 		for _, s := range subjects {
 			if c := s.Curves[m]; c != nil {
+				read = true
 				for i, v := range c.Max {
 					if c.count[i] > 0 {
 						most = max(most, float64(v))
@@ -364,7 +367,7 @@ func kindOf(subjects []*Subject, metrics []drawn, bits int) kindFacts {
 				}
 			}
 		}
-		k.Metrics[m] = metricFacts{d.column, d.name, d.unit, most, most / float64(none-1), none}
+		k.Metrics[m] = metricFacts{d.column, d.name, d.unit, most, most / float64(none-1), none, read}
 	}
 	for _, s := range subjects {
 		k.Subjects = append(k.Subjects, subjectFacts{Node: clean(s.Node), GPU: s.GPU, Rank: s.Rank, UUID: clean(s.UUID)})

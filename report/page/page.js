@@ -57,7 +57,7 @@ function start(facts) {
   const metrics = (gpus.length ? facts.gpus : facts.hosts).metrics;
   const nodes = [...new Set(gpus.map((g) => g.node))];
   const ofNode = new Map(nodes.map((n) => [n, gpus.flatMap((g, i) => (g.node === n ? [i] : []))]));
-  const state = { metric: 0, gpu: null, node: null, lit: [] };
+  const state = { metric: Math.max(metrics.findIndex((m) => m.read), 0), gpu: null, node: null, lit: [] };
   const length = facts.grid.buckets * facts.grid.seconds;
   view.whole = [facts.grid.begin, facts.grid.begin + length];
   [view.min, view.max] = view.whole;
@@ -187,14 +187,16 @@ function start(facts) {
     const margin = Math.max((f.to - f.from) * 0.12, 1);
     state.lit = f.gpus;
     document.querySelectorAll(".mark-finding").forEach((e) => e.classList.toggle("on", Number(e.dataset.finding) === index));
-    const m = metrics.findIndex((x) => f.columns.includes(x.column));
+    const m = metrics.findIndex((x) => x.read && f.columns.includes(x.column));
     if (m >= 0) $("metric").value = String((state.metric = m));
     if (f.to > f.from) view.set(f.from - margin, f.to + margin);
     openGPU(f.gpus.length ? f.gpus[0] : state.gpu);
     $("timeline").scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth", block: "start" });
   }
 
-  metrics.forEach((m, i) => $("metric").append(new Option(m.name + ", " + m.unit, i)));
+  metrics.forEach((m, i) => {
+    if (m.read) $("metric").append(new Option(m.name + ", " + m.unit, i));
+  });
   $("which").hidden = !gpus.length;
   if (!gpus.length) {
     $("metric").parentElement.hidden = !host.length;
