@@ -45,10 +45,13 @@ func (m *model) lateFindings(st *stage) []Finding {
 		}
 		st.causes = append(st.causes, r.cause)
 		f := s.lateFinding(r, explained, shows)
-		if s.steady < steadily {
+		f.Effect = ptr(m.effect(st, s))
+		switch {
+		case s.steady < steadily && *f.Effect < worthTelling/2:
+			f.Severity = Info
+		case s.steady < steadily:
 			f.Severity = Warning
 		}
-		f.Effect = ptr(m.effect(st, s))
 		out = append(out, f)
 	}
 	return out
@@ -96,7 +99,7 @@ func mergeFindings(all []Finding) []Finding {
 	}
 	rank := map[Severity]int{Problem: 0, Warning: 1, Info: 2}
 	slices.SortStableFunc(out, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(rank[a.Severity], rank[b.Severity]), cmp.Compare(effectOf(b), effectOf(a)), cmp.Compare(a.BeginNS, b.BeginNS))
+		return cmp.Or(cmp.Compare(rank[a.Severity], rank[b.Severity]), cmp.Compare(effectOf(b), effectOf(a)), cmp.Compare(a.BeginNS, b.BeginNS), cmp.Compare(a.Title, b.Title))
 	})
 	return out
 }

@@ -1,5 +1,10 @@
 package analysis
 
+import (
+	"maps"
+	"slices"
+)
+
 // blockNS is the length of a block to begin with, maxCells how many cells a
 // table may take before blocks are made twice as long. 1,024 GPUs in an hour
 // take 3.7 million blocks of a second and are kept in blocks of eight.
@@ -137,10 +142,10 @@ func (s *tracks[T]) lookup(node string, i int) *T {
 	return nil
 }
 
-// each passes all entries with their node and number.
+// each passes all entries with their node and number, in order.
 func each[T any](s *tracks[T], fn func(node string, i int, e *T)) {
-	for node, at := range s.byNode {
-		for i, e := range *at {
+	for _, node := range slices.Sorted(maps.Keys(s.byNode)) {
+		for i, e := range *s.byNode[node] {
 			if e != nil {
 				fn(node, i, e)
 			}

@@ -1,7 +1,9 @@
 package analysis_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"math"
 	"sync"
 	"testing"
@@ -179,5 +181,29 @@ func TestRecordedFindings(t *testing.T) {
 	}
 	for cause := range want {
 		t.Errorf("%s was not found", cause)
+	}
+}
+
+// The same rows give the same answer.
+func TestSameAnswer(t *testing.T) {
+	first, _ := recorded()
+	src, facts, _, err := plant.Recorded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := analysis.Analyze(context.Background(), src, facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := json.Marshal(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(a, b) {
+		t.Error("a second analysis gives another answer")
 	}
 }

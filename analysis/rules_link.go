@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -21,9 +22,11 @@ const (
 	// for windows to be filled with traffic. Bursts shorter than a window give
 	// any rate.
 	alikeTops = 0.02
-	// longLink is the share of time that the others must take for it: less is
-	// bursts, and fewBlocks is how many blocks there must be.
-	longLink  = 0.25
+	// longLink is how many windows the others must exchange for in a step: a
+	// burst that a window holds whole gives its length for the window's, and
+	// one that lies across two gives less. fewBlocks is how many blocks there
+	// must be.
+	longLink  = 1.3
 	fewBlocks = 20
 	// linkCost is the share of time from which on that costs.
 	linkCost = 0.03
@@ -33,7 +36,7 @@ const (
 // over NVLink. It can be seen only where windows are filled with traffic.
 func (m *model) slowLinks(st *stage) []Finding {
 	from, to := m.inner(st.Span)
-	if len(m.workers) < 3 || to-from < fewBlocks {
+	if len(m.workers) < 3 || to-from < fewBlocks || st.period.ns == 0 {
 		return nil
 	}
 	top := make([][]float64, to-from) // the fullest window of each GPU, block by block
@@ -82,11 +85,14 @@ func (m *model) slowLink(st *stage, i int, from, to int64) *Finding {
 				v = append(v, float64(c.maxLink))
 			}
 		}
-		tops[k] = orZero(quantile(v, 0.9))
+		tops[k] = orZero(quantile(v, 0.75))
 	}
 	d, top, rate := m.workers[i], tops[i], rates[i]
 	typical, others := othersMedian(tops)[i], othersMedian(rates)[i]
-	if typical < linkFloor || top <= 0 || top > slowerLink*typical || others < longLink*typical || rate < (1-sameBytes)*others {
+	if typical < linkFloor || top <= 0 || top > slowerLink*typical || rate < (1-sameBytes)*others {
+		return nil
+	}
+	if others/typical*st.period.ns < longLink*1e9*d.units.windows.stat().Mean {
 		return nil
 	}
 	rest := slices.Delete(tops, i, i+1)
@@ -115,10 +121,10 @@ type portRate struct {
 
 // slowPorts lists the nodes whose RDMA ports came up slower than the others'.
 func (m *model) slowPorts(stages []*stage) []Finding {
-	rates := map[string]portRate{}
+	rates := m.tables.fabric.rates
+	nodes := slices.Sorted(maps.Keys(rates))
 	var all []float64
-	for node, p := range m.tables.fabric.rates {
-		rates[node] = p
+	for _, p := range rates {
 		all = append(all, p.gbit)
 	}
 	if len(all) < 2 {
@@ -129,7 +135,8 @@ func (m *model) slowPorts(stages []*stage) []Finding {
 		typical = max(all[0], all[1])
 	}
 	var out []Finding
-	for node, p := range rates {
+	for _, node := range nodes {
+		p := rates[node]
 		if p.gbit >= 0.9*typical {
 			continue
 		}
