@@ -97,7 +97,7 @@ func ruleText(s *Series) string {
 	if s.HostGrid.BucketNS != s.GPUGrid.BucketNS {
 		text += fmt.Sprintf(" (hosts and ranks: %s)", nanos(s.HostGrid.BucketNS))
 	}
-	return text + ": the line is the mean of a bucket’s readings, the band reaches from the smallest to the largest, so no peak is lost. The heat map shows means. A gap is where nothing was read."
+	return text + ": the line is the mean of a bucket’s readings, the band reaches from the smallest to the largest, so no peak is lost. The heat map shows means, or of a node’s GPUs what is chosen. A gap is where nothing was read."
 }
 
 // factsOf is what the page's script knows of the run, beside the curves.

@@ -57,7 +57,7 @@ function start(facts) {
   const metrics = (gpus.length ? facts.gpus : facts.hosts).metrics;
   const nodes = [...new Set(gpus.map((g) => g.node))];
   const ofNode = new Map(nodes.map((n) => [n, gpus.flatMap((g, i) => (g.node === n ? [i] : []))]));
-  const state = { metric: Math.max(metrics.findIndex((m) => m.read), 0), gpu: null, node: null, lit: [] };
+  const state = { metric: Math.max(metrics.findIndex((m) => m.read), 0), gpu: null, node: null, lit: [], fold: "mean" };
   const length = facts.grid.buckets * facts.grid.seconds;
   view.whole = [facts.grid.begin, facts.grid.begin + length];
   [view.min, view.max] = view.whole;
@@ -66,13 +66,13 @@ function start(facts) {
 
   const gpuRows = (list) => list.map((i) => ({ name: whoName(gpus[i]), label: short(gpus[i]), get: () => curves.values(i, state.metric, 0) }));
   const byNode = gpus.length > MANY && nodes.length > 1;
-  const nodeMeans = new Map();
+  const nodeFolds = new Map();
   const nodeRows = () => nodes.map((n) => ({
-    name: n + ": " + ofNode.get(n).length + " GPUs, mean", label: n,
+    name: n + ": " + $("fold").selectedOptions[0].textContent + " of " + ofNode.get(n).length + " GPUs", label: n,
     get: () => {
       const key = n + "\u0000" + state.metric;
-      if (!nodeMeans.has(key)) nodeMeans.set(key, curves.together(ofNode.get(n), state.metric).mean);
-      return nodeMeans.get(key);
+      if (!nodeFolds.has(key)) nodeFolds.set(key, curves.together(ofNode.get(n), state.metric));
+      return nodeFolds.get(key)[state.fold];
     },
   }));
   // Without GPUs the rows are the hosts.
@@ -207,6 +207,11 @@ function start(facts) {
     state.metric = Number(e.target.value);
     drawHeat();
     drawTogether();
+  });
+  $("folding").hidden = !byNode;
+  $("fold").addEventListener("change", (e) => {
+    state.fold = e.target.value;
+    drawHeat();
   });
   const choose = $("gpu");
   choose.append(new Option(gpus.length === 1 ? "–" : "all", ""));

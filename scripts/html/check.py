@@ -94,6 +94,9 @@ def look(page, name):
     must(page.locator("#drill").is_visible(), "choosing a GPU does not open it")
     must(page.locator(f'#gpus tr.on[data-gpu="{last}"]').count() == 1, "the GPU is not marked in the table")
     if name == "cluster":
+        means = page.locator("#heat canvas").last.evaluate("c => c.toDataURL()")
+        page.locator("#fold").select_option("low")
+        must(page.locator("#heat canvas").last.evaluate("c => c.toDataURL()") != means, "the lowest GPU of each node looks like the mean")
         must(page.locator("#node").is_visible() and colours(page.locator("#node canvas").last) > 20, "the node's GPUs are not shown")
     page.locator("#metric").select_option(label="power, W")
     must("power" in page.locator("#heat").text_content(), "choosing a metric does not change the heat map")
