@@ -35,7 +35,7 @@ demo: build ## build gswarm and run it on a small job, whatever the machine has;
 test: ## unit tests, race detector on; no root, under three minutes
 	$(GO) vet ./...
 	$(GO) test -race -timeout 15m ./...
-	$(GO) test -timeout 10m ./shard
+	$(GO) test -timeout 10m ./shard ./report
 
 .PHONY: readers
 readers: build ## open a timeline with DuckDB, pandas, PyArrow and Polars, and each export with its reader

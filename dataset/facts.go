@@ -45,6 +45,7 @@ func (tl *Timeline) Facts(now time.Time) (analysis.Facts, error) {
 	if r := d.run; r != nil {
 		f.Command, f.JobID, f.TickNS = r.Command, jobID(r.Scheduler), r.Interval.Nanoseconds()
 		f.BeginNS = r.Begin.UnixNano()
+		f.LimitNS = r.Scheduler.EndTime * 1e9
 		if r.End != nil {
 			f.EndNS = r.End.UnixNano()
 		}

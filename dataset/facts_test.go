@@ -42,7 +42,7 @@ func TestFacts(t *testing.T) {
 	tl := merged(t, func(r *rundir.Run, m *rundir.NodeMeta) {
 		r.Command, r.Begin, r.End, r.Interval = []string{"train", "--x"}, begin, &end, 100*time.Millisecond
 		r.Nodes = []string{"n0", "n1"}
-		r.Scheduler = rundir.Scheduler{Kind: "slurm", JobID: "13", ArrayJob: "12", Task: "1", Step: "0"}
+		r.Scheduler = rundir.Scheduler{Kind: "slurm", JobID: "13", ArrayJob: "12", Task: "1", Step: "0", EndTime: wall/1e9 + 3600}
 		r.Exit = &rundir.Exit{Signal: "SIGTERM"}
 		m.Facts = map[string]any{
 			"cpu": map[string]any{"threads": 64}, "memory_bytes": 1 << 38,
@@ -57,7 +57,7 @@ func TestFacts(t *testing.T) {
 	}
 	have.Missing, have.Run = nil, ""
 	want := analysis.Facts{
-		Command: []string{"train", "--x"}, JobID: "12_1.0", BeginNS: wall, EndNS: wall + 20e9, TickNS: 1e8, Exit: "ended by SIGTERM",
+		Command: []string{"train", "--x"}, JobID: "12_1.0", BeginNS: wall, EndNS: wall + 20e9, LimitNS: wall + 3600e9, TickNS: 1e8, Exit: "ended by SIGTERM",
 		Nodes: []analysis.NodeFacts{
 			{Node: "n0", Aligned: true, Ended: "job ended", CPUs: 7, MemoryBytes: 1 << 36, BoundNS: have.Nodes[0].BoundNS, GPUs: []analysis.GPUFacts{
 				{GPU: 0, UUID: "GPU-a", Name: "NVIDIA H100", MemoryBytes: 80 << 30, PowerLimitMW: 700000, NUMA: 1},

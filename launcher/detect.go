@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -108,6 +109,10 @@ func slurmStep(getenv func(string) string, origin string) (step uint64, ok bool)
 	return step, true
 }
 
+// latestEnd is the last second that nanoseconds since the epoch can say. A job
+// without a limit ends later, or never.
+const latestEnd = math.MaxInt64 / int64(time.Second)
+
 func (s *Surroundings) detectSlurm(getenv func(string) string, origin string) {
 	job := getenv("SLURM_JOB_ID")
 	if job == "" {
@@ -118,6 +123,9 @@ func (s *Surroundings) detectSlurm(getenv func(string) string, origin string) {
 		ArrayJob: getenv("SLURM_ARRAY_JOB_ID"), Task: getenv("SLURM_ARRAY_TASK_ID"),
 		Restarts: getenv("SLURM_RESTART_COUNT"),
 		Cluster:  getenv("SLURM_CLUSTER_NAME"), Part: getenv("SLURM_JOB_PARTITION"),
+	}
+	if end, err := strconv.ParseInt(getenv("SLURM_JOB_END_TIME"), 10, 64); err == nil && end > 0 && end <= latestEnd {
+		s.Scheduler.EndTime = end
 	}
 	s.Job = [2]string{"SLURM_JOB_ID", job}
 	s.Identity = rundir.Identity{JobID: job, Restart: s.Scheduler.Restarts}

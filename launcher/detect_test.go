@@ -101,6 +101,16 @@ func TestDetect(t *testing.T) {
 	}
 }
 
+// TestEndTime: when the scheduler will end the job, where it says so.
+func TestEndTime(t *testing.T) {
+	for value, want := range map[string]int64{"": 0, "1795220000": 1795220000, "-5": 0, "soon": 0, "9223372036854775807": 0, "99999999999999999999": 0} {
+		p := Process{Env: []string{"SLURM_JOB_ID=12", "SLURM_JOB_END_TIME=" + value}}
+		if got := Detect(p.Getenv, "host", Origin{}, time.Unix(0, 0)).Scheduler.EndTime; got != want {
+			t.Errorf("%q: %d, want %d", value, got, want)
+		}
+	}
+}
+
 func FuzzDetect(f *testing.F) {
 	f.Add(batchEnv, "12.batch")
 	f.Add(taskEnv+" SLURM_HET_SIZE=2", "13+1.0")

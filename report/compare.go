@@ -71,7 +71,7 @@ type measure struct {
 }
 
 var measures = []measure{
-	{"length_s", "length", "s", func(r *analysis.Result) (*float64, *float64) { return some1(r.Job.Seconds()), nil }, duration, false},
+	{"length_s", "length", "s", func(r *analysis.Result) (*float64, *float64) { return num(r.Job.Seconds()), nil }, duration, false},
 	{"step_s", "step time, median", "s", stepTime, func(v float64) string { return fmt.Sprintf("%.3g s", v) }, false},
 	{"steps", "steps", "count", func(r *analysis.Result) (*float64, *float64) { return positive(float64(r.Steps.Count)), nil }, func(v float64) string { return count(int64(v)) }, false},
 	{"sm_active_pct", "SM active", "percent", overGPUs("sm_active_pct"), metricOf("sm_active_pct").value, false},
@@ -139,7 +139,7 @@ func difference(a, b, noiseA, noiseB *float64) (change *float64, within *bool) {
 		return nil, nil
 	}
 	if *a != 0 {
-		change = some1(*b / *a - 1)
+		change = num(*b / *a - 1)
 	}
 	if noiseA != nil && noiseB != nil {
 		is := math.Abs(*b-*a) <= sure*math.Hypot(*noiseA, *noiseB)
@@ -148,7 +148,7 @@ func difference(a, b, noiseA, noiseB *float64) (change *float64, within *bool) {
 	return change, within
 }
 
-func some1(v float64) *float64 { return &v }
+func num(v float64) *float64 { return &v }
 
 func positive(v float64) *float64 {
 	if v <= 0 {
@@ -175,7 +175,7 @@ func spread(values []float64) (mean, noise *float64) {
 		squares += (v - m) * (v - m)
 	}
 	n := float64(len(values))
-	return &m, some1(math.Sqrt(squares / (n - 1) / n))
+	return &m, num(math.Sqrt(squares / (n - 1) / n))
 }
 
 // overGPUs is the mean of a column over the GPUs that took part.
@@ -226,7 +226,7 @@ func stepEnergy(r *analysis.Result) (*float64, *float64) {
 	if r.Totals.EnergyJ == nil || r.Steps.Count == 0 {
 		return nil, nil
 	}
-	return some1(*r.Totals.EnergyJ / float64(r.Steps.Count)), nil
+	return num(*r.Totals.EnergyJ / float64(r.Steps.Count)), nil
 }
 
 func balanceOf(metric string) func(*analysis.Result) (*float64, *float64) {
@@ -269,7 +269,7 @@ func stragglerTime(r *analysis.Result) (*float64, *float64) {
 			end = s.EndNS
 		}
 	}
-	return some1(float64(total) / 1e9), nil
+	return num(float64(total) / 1e9), nil
 }
 
 // compareCauses lists the causes of all runs, those that cost most in any first.

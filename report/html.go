@@ -11,6 +11,7 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/gswarm/gswarm/analysis"
 )
@@ -96,7 +97,7 @@ func ruleText(s *Series) string {
 	if s.HostGrid.BucketNS != s.GPUGrid.BucketNS {
 		text += fmt.Sprintf(" (hosts and ranks: %s)", nanos(s.HostGrid.BucketNS))
 	}
-	return text + ": the line is the mean of a bucket’s readings, the band reaches from the smallest to the largest, so no peak is lost. The heat map shows means. A gap is where nothing was read."
+	return text + ": the line is the mean of a bucket’s readings, the band reaches from the smallest to the largest, so no peak is lost. The heat map shows means, or of a node’s GPUs what is chosen. A gap is where nothing was read."
 }
 
 // factsOf is what the page's script knows of the run, beside the curves.
@@ -134,6 +135,8 @@ type metricFacts struct {
 	// Step is the value of one level; None the level that stands for nothing.
 	Step float64 `json:"step"`
 	None int     `json:"none"`
+	// Read says that somebody has a curve of it.
+	Read bool `json:"read"`
 }
 
 type subjectFacts struct {
@@ -332,20 +335,11 @@ func pageFacts(r *analysis.Result, s *Series, bits int) *factsOf {
 	}
 	for _, i := range gpusOf(slow) {
 		const most = 3
-		if len(f.Lit) < most && !contains(f.Lit, i) {
+		if len(f.Lit) < most && !slices.Contains(f.Lit, i) {
 			f.Lit = append(f.Lit, i)
 		}
 	}
 	return f
-}
-
-func contains(all []int, v int) bool {
-	for _, a := range all {
-		if a == v {
-			return true
-		}
-	}
-	return false
 }
 
 // kindOf describes curves of one kind: whose they are, and the scale of each
@@ -354,9 +348,10 @@ func kindOf(subjects []*Subject, metrics []drawn, bits int) kindFacts {
 	k := kindFacts{Metrics: make([]metricFacts, len(metrics)), Subjects: []subjectFacts{}}
 	none := 1<<bits - 1
 	for m, d := range metrics {
-		most := 0.0
+		most, read := 0.0, false
 		for _, s := range subjects {
 			if c := s.Curves[m]; c != nil {
+				read = true
 				for i, v := range c.Max {
 					if c.count[i] > 0 {
 						most = max(most, float64(v))
@@ -364,7 +359,7 @@ func kindOf(subjects []*Subject, metrics []drawn, bits int) kindFacts {
 				}
 			}
 		}
-		k.Metrics[m] = metricFacts{d.column, d.name, d.unit, most, most / float64(none-1), none}
+		k.Metrics[m] = metricFacts{d.column, d.name, d.unit, most, most / float64(none-1), none, read}
 	}
 	for _, s := range subjects {
 		k.Subjects = append(k.Subjects, subjectFacts{Node: clean(s.Node), GPU: s.GPU, Rank: s.Rank, UUID: clean(s.UUID)})

@@ -54,16 +54,35 @@ func unpacked(t *testing.T, html, id string) []byte {
 // TestPages makes pages of every kind of run, and of all kinds checks what must
 // hold of each: it loads nothing, and what a job was called stays text.
 func TestPages(t *testing.T) {
+	buckets := 1000
+	if raceEnabled { // it takes ten times as long then
+		buckets = 100
+	}
 	for name, r := range results() {
 		var s *Series
 		switch name {
 		case "empty":
 		case "cluster":
+			if raceEnabled {
+				r = job(8)
+			}
 			r.Job.EndNS = r.Job.BeginNS + 3600e9
 			r.Phases = nil
-			s = randomSeries(r, Buckets(1024))
+			s = randomSeries(r, Buckets(r.Job.GPUs))
 		default:
-			s = storySeries(r, Buckets(r.Job.GPUs))
+			s = storySeries(r, buckets)
+		}
+		if name == "old-gpus" {
+			for _, g := range s.GPUs {
+				for _, m := range []int{curveActive, curveTensor, curveDRAM, curveNVLink, curvePCIe} {
+					g.Curves[m] = nil
+				}
+				g.Curves[curveUtil] = newCurve(s.GPUGrid.Buckets)
+				for b := range s.GPUGrid.Buckets {
+					g.Curves[curveUtil].add(b, float64(90+b%10))
+				}
+				g.Curves[curveUtil].finish()
+			}
 		}
 		if name == "hostile" {
 			s.Marks = append(s.Marks, Mark{begin + 5e9, r.Job.Run})

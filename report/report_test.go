@@ -134,6 +134,18 @@ func incomplete() *analysis.Result {
 	return r
 }
 
+// old is a run on GPUs whose units cannot be read.
+func old() *analysis.Result {
+	r := even()
+	for _, m := range append([]analysis.GPU{{Metrics: r.Totals.Metrics}}, r.GPUs...) {
+		for _, name := range []string{"sm_active_pct", "tensor_pct", "dram_pct"} {
+			delete(m.Metrics, name)
+		}
+	}
+	r.Balance = r.Balance[:1]
+	return r
+}
+
 // hostile has the worst that names, commands and words can be.
 func hostile() *analysis.Result {
 	r := job(3)
@@ -171,6 +183,6 @@ func hostile() *analysis.Result {
 // results are by the name of their golden file.
 func results() map[string]*analysis.Result {
 	return map[string]*analysis.Result{
-		"slow-rank": job(1), "cluster": job(128), "even": even(), "host-only": hostOnly(), "incomplete": incomplete(), "hostile": hostile(), "empty": {},
+		"slow-rank": job(1), "cluster": job(128), "even": even(), "host-only": hostOnly(), "incomplete": incomplete(), "hostile": hostile(), "empty": {}, "old-gpus": old(),
 	}
 }

@@ -3,8 +3,10 @@ package report
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"sync"
 
 	"github.com/gswarm/gswarm/analysis"
 	"github.com/gswarm/gswarm/table"
@@ -38,34 +40,42 @@ func (g Grid) bucket(ns int64) (int, bool) {
 type Curve struct {
 	Mean, Min, Max []float32
 	count          []int32
+	// cells are the buckets while readings come in, side by side in memory.
+	cells []cell
 }
 
-func newCurve(buckets int) *Curve {
-	all := make([]float32, 3*buckets)
-	c := &Curve{Mean: all[:buckets], Min: all[buckets : 2*buckets], Max: all[2*buckets:], count: make([]int32, buckets)}
-	return c
+type cell struct {
+	sum, min, max float32
+	n             int32
 }
+
+func newCurve(buckets int) *Curve { return &Curve{cells: make([]cell, buckets)} }
 
 func (c *Curve) add(bucket int, v float64) {
-	f := float32(v)
-	if c.count[bucket] == 0 {
-		c.Min[bucket], c.Max[bucket] = f, f
+	f, at := float32(v), &c.cells[bucket]
+	if at.n == 0 {
+		at.min, at.max = f, f
 	}
-	c.Min[bucket], c.Max[bucket] = min(c.Min[bucket], f), max(c.Max[bucket], f)
-	c.Mean[bucket] += f
-	c.count[bucket]++
+	at.min, at.max = min(at.min, f), max(at.max, f)
+	at.sum += f
+	at.n++
 }
 
-// finish turns sums into means.
+// finish makes the curve of what has come in.
 func (c *Curve) finish() {
+	n := len(c.cells)
+	all := make([]float32, 3*n)
+	c.Mean, c.Min, c.Max, c.count = all[:n:n], all[n:2*n:2*n], all[2*n:], make([]int32, n)
 	nan := float32(math.NaN())
-	for i, n := range c.count {
-		if n == 0 {
+	for i, at := range c.cells {
+		c.count[i] = at.n
+		if at.n == 0 {
 			c.Mean[i], c.Min[i], c.Max[i] = nan, nan, nan
 		} else {
-			c.Mean[i] /= float32(n)
+			c.Mean[i], c.Min[i], c.Max[i] = at.sum/float32(at.n), at.min, at.max
 		}
 	}
+	c.cells = nil
 }
 
 // Subject is one GPU, node or rank and its curves, one for each metric of its
@@ -157,18 +167,35 @@ const (
 )
 
 // ReadSeries makes the curves of a result from the rows that it was made of, in
-// one pass over each table. Of every bucket it keeps the mean and the extremes,
+// one pass over each table, several tables at a time. Of every bucket it keeps the mean and the extremes,
 // so that a peak of one reading stays visible however long the run.
 func ReadSeries(ctx context.Context, src analysis.Source, r *analysis.Result, buckets int) (*Series, error) {
 	whole := runSpan(r)
 	in := &intake{
 		src: src, grid: gridOf(whole, buckets, leastGPUBucket), slow: gridOf(whole, buckets, leastHostBucket),
-		gpus: make(map[gpuKey]*Subject), hosts: make(map[string]*Subject), ranks: make(map[rankKey]*Subject),
+		gpus: make(map[gpuKey]*Subject), units: make(map[gpuKey]*Subject), hosts: make(map[string]*Subject), ranks: make(map[rankKey]*Subject),
 	}
-	for _, read := range []func(context.Context) error{in.readGPU, in.readActivity, in.readHost, in.readRank, in.readMarks} {
-		if err := read(ctx); err != nil {
+	// Each fills maps of its own.
+	reads := []func(context.Context) error{in.readGPU, in.readActivity, in.readHost, in.readRank, in.readMarks}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(reads))
+	var all sync.WaitGroup
+	for i, read := range reads {
+		all.Go(func() {
+			if errs[i] = read(ctx); errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
 			return nil, fmt.Errorf("reading the curves: %w", err)
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	return in.series(r), nil
 }
@@ -203,11 +230,37 @@ type rankKey struct {
 	rank int64
 }
 
+// lookup finds the curves of a row's GPU. Rows come node after node, so what the
+// last row's node has is at hand.
+type lookup struct {
+	all  map[gpuKey]*Subject
+	node string
+	here []*Subject
+}
+
+func (l *lookup) gpu(node string, gpu int64) *Subject {
+	const most = 1024 // a GPU's ordinal; a greater one takes the long way
+	if node != l.node || l.here == nil {
+		l.node, l.here = node, make([]*Subject, 0, 16)
+	}
+	if gpu < 0 || gpu >= most {
+		return subjectOf(l.all, gpuKey{node, gpu}, gpuCurves)
+	}
+	for int(gpu) >= len(l.here) {
+		l.here = append(l.here, nil)
+	}
+	if l.here[gpu] == nil {
+		l.here[gpu] = subjectOf(l.all, gpuKey{node, gpu}, gpuCurves)
+	}
+	return l.here[gpu]
+}
+
 // intake fills curves from rows.
 type intake struct {
 	src        analysis.Source
 	grid, slow Grid
-	gpus       map[gpuKey]*Subject
+	gpus       map[gpuKey]*Subject // of the table gpu
+	units      map[gpuKey]*Subject // of gpu_activity
 	hosts      map[string]*Subject
 	ranks      map[rankKey]*Subject
 	marks      []Mark
@@ -242,6 +295,7 @@ func columnsOf(t *table.Table, names ...string) []int {
 func (in *intake) readGPU(ctx context.Context) error {
 	c := columnsOf(table.GPU, table.TimeNS, table.Node, "gpu", "util_gpu_pct", "power_now_mw", "mem_used_bytes", "temp_c", "clock_sm_mhz", "power_avg_mw")
 	curves := []int{curveUtil, curvePower, curveMemory, curveTemp, curveClock}
+	of := lookup{all: in.gpus}
 	return in.src.Rows(ctx, table.GPU, c, func(b *table.Batch) error {
 		times, nodes, gpus := b.Ints(c[0]), b.Strings(c[1]), b.Ints(c[2])
 		now, avg := b.Valid(c[4]), b.Valid(c[8])
@@ -250,7 +304,7 @@ func (in *intake) readGPU(ctx context.Context) error {
 			if !ok {
 				continue
 			}
-			s := subjectOf(in.gpus, gpuKey{nodes[r], gpus[r]}, gpuCurves)
+			s := of.gpu(nodes[r], gpus[r])
 			for i, curve := range curves {
 				if b.Valid(c[3+i])[r] {
 					s.add(curve, in.grid.Buckets, at, float64(b.Ints(c[3+i])[r])*gpuDrawn[curve].scale)
@@ -268,6 +322,7 @@ func (in *intake) readGPU(ctx context.Context) error {
 func (in *intake) readActivity(ctx context.Context) error {
 	c := columnsOf(table.GPUActivity, table.TimeNS, table.Node, "gpu", table.TimeBegin, "sm_active_pct", "tensor_pct", "dram_pct", "nvlink_tx_mib_s", "pcie_rx_mib_s", "pcie_tx_mib_s")
 	curves := []int{curveActive, curveTensor, curveDRAM, curveNVLink}
+	of := lookup{all: in.units}
 	return in.src.Rows(ctx, table.GPUActivity, c, func(b *table.Batch) error {
 		ends, nodes, gpus, begins := b.Ints(c[0]), b.Strings(c[1]), b.Ints(c[2]), b.Ints(c[3])
 		rx, tx := b.Floats(c[8]), b.Floats(c[9])
@@ -276,7 +331,7 @@ func (in *intake) readActivity(ctx context.Context) error {
 			if !ok {
 				continue
 			}
-			s := subjectOf(in.gpus, gpuKey{nodes[r], gpus[r]}, gpuCurves)
+			s := of.gpu(nodes[r], gpus[r])
 			for i, curve := range curves {
 				if b.Valid(c[4+i])[r] {
 					s.add(curve, in.grid.Buckets, at, b.Floats(c[4+i])[r]*gpuDrawn[curve].scale)
@@ -397,6 +452,13 @@ func (in *intake) series(r *analysis.Result) *Series {
 		have := in.gpus[keyOf(g.Place)]
 		if have == nil {
 			have = &Subject{Curves: make([]*Curve, gpuCurves)}
+		}
+		if units := in.units[keyOf(g.Place)]; units != nil {
+			for i, c := range units.Curves {
+				if c != nil {
+					have.Curves[i] = c
+				}
+			}
 		}
 		have.Place = g.Place
 		s.GPUs = append(s.GPUs, have)

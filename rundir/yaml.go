@@ -60,6 +60,9 @@ type Scheduler struct {
 	Step     string `yaml:"step,omitempty"`
 	Cluster  string `yaml:"cluster,omitempty"`
 	Part     string `yaml:"partition,omitempty"`
+	// EndTime is when the scheduler will end the job at the latest, in seconds
+	// since the Unix epoch, 0 where it does not say.
+	EndTime int64 `yaml:"end_time,omitempty"`
 }
 
 // Reference names the clock that the timeline is relative to.

@@ -79,7 +79,7 @@ class Curves {
   }
 
   has(metric) {
-    return this.kind.metrics[metric].max > 0;
+    return this.kind.metrics[metric].read;
   }
 }
 

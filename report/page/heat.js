@@ -128,7 +128,7 @@ class HeatMap {
           }
         }
         if (!n) continue;
-        const rgb = LUT[Math.round(Math.min(sum / n / this.metric.max, 1) * 255)], at = (y * columns + x) * 4;
+        const rgb = LUT[Math.round(Math.min(sum / n / (this.metric.max || 1), 1) * 255)], at = (y * columns + x) * 4;
         image.data[at] = rgb[0];
         image.data[at + 1] = rgb[1];
         image.data[at + 2] = rgb[2];
@@ -151,7 +151,8 @@ class HeatMap {
     g.textBaseline = "middle";
     const every = Math.ceil(15 / each);
     this.rows.forEach((row, y) => {
-      if (y % every && y !== this.on) return;
+      const cut = (y + 0.5) * each < 7 && every > 1; // the top row's would be
+      if ((y % every || cut) && y !== this.on) return;
       g.fillStyle = y === this.on ? color("text") : color("muted");
       g.fillText(row.label, (LEFT - 8) * dpr, Math.max((y + 0.5) * each, 7) * dpr, 82 * dpr);
     });

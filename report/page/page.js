@@ -57,7 +57,7 @@ function start(facts) {
   const metrics = (gpus.length ? facts.gpus : facts.hosts).metrics;
   const nodes = [...new Set(gpus.map((g) => g.node))];
   const ofNode = new Map(nodes.map((n) => [n, gpus.flatMap((g, i) => (g.node === n ? [i] : []))]));
-  const state = { metric: 0, gpu: null, node: null, lit: [] };
+  const state = { metric: Math.max(metrics.findIndex((m) => m.read), 0), gpu: null, node: null, lit: [], fold: "mean" };
   const length = facts.grid.buckets * facts.grid.seconds;
   view.whole = [facts.grid.begin, facts.grid.begin + length];
   [view.min, view.max] = view.whole;
@@ -66,13 +66,13 @@ function start(facts) {
 
   const gpuRows = (list) => list.map((i) => ({ name: whoName(gpus[i]), label: short(gpus[i]), get: () => curves.values(i, state.metric, 0) }));
   const byNode = gpus.length > MANY && nodes.length > 1;
-  const nodeMeans = new Map();
+  const nodeFolds = new Map();
   const nodeRows = () => nodes.map((n) => ({
-    name: n + ": " + ofNode.get(n).length + " GPUs, mean", label: n,
+    name: n + ": " + $("fold").selectedOptions[0].textContent + " of " + ofNode.get(n).length + " GPUs", label: n,
     get: () => {
       const key = n + "\u0000" + state.metric;
-      if (!nodeMeans.has(key)) nodeMeans.set(key, curves.together(ofNode.get(n), state.metric).mean);
-      return nodeMeans.get(key);
+      if (!nodeFolds.has(key)) nodeFolds.set(key, curves.together(ofNode.get(n), state.metric));
+      return nodeFolds.get(key)[state.fold];
     },
   }));
   // Without GPUs the rows are the hosts.
@@ -187,14 +187,16 @@ function start(facts) {
     const margin = Math.max((f.to - f.from) * 0.12, 1);
     state.lit = f.gpus;
     document.querySelectorAll(".mark-finding").forEach((e) => e.classList.toggle("on", Number(e.dataset.finding) === index));
-    const m = metrics.findIndex((x) => f.columns.includes(x.column));
+    const m = metrics.findIndex((x) => x.read && f.columns.includes(x.column));
     if (m >= 0) $("metric").value = String((state.metric = m));
     if (f.to > f.from) view.set(f.from - margin, f.to + margin);
     openGPU(f.gpus.length ? f.gpus[0] : state.gpu);
     $("timeline").scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth", block: "start" });
   }
 
-  metrics.forEach((m, i) => $("metric").append(new Option(m.name + ", " + m.unit, i)));
+  metrics.forEach((m, i) => {
+    if (m.read) $("metric").append(new Option(m.name + ", " + m.unit, i));
+  });
   $("which").hidden = !gpus.length;
   if (!gpus.length) {
     $("metric").parentElement.hidden = !host.length;
@@ -205,6 +207,11 @@ function start(facts) {
     state.metric = Number(e.target.value);
     drawHeat();
     drawTogether();
+  });
+  $("folding").hidden = !byNode;
+  $("fold").addEventListener("change", (e) => {
+    state.fold = e.target.value;
+    drawHeat();
   });
   const choose = $("gpu");
   choose.append(new Option(gpus.length === 1 ? "–" : "all", ""));
