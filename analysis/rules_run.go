@@ -209,8 +209,8 @@ func (m *model) networkErrors(stages []*stage) []Finding {
 	}
 	var all []count
 	each(&m.tables.host.tracks, func(node string, _ int, c *counterTrack) {
-		again, sent := c.since(nodeRetrans, m.all()), c.since(nodeSegments, m.all())
-		seconds := c.since(observed, m.all())
+		span := c.busySpan(m.span, nodeRetrans)
+		again, sent, seconds := c.since(nodeRetrans, span), c.since(nodeSegments, span), c.since(observed, span)
 		if seconds <= 0 || sent <= 0 {
 			return
 		}
