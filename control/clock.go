@@ -20,9 +20,10 @@ const (
 	// RandomPeers is how many other nodes each asks beside its parent, so
 	// that clocks are compared around loops.
 	RandomPeers = 2
-	// pacedAnswers and burstSize give each child of a parent its share of the
-	// answers, the rest being left to peers and to those who come late.
-	pacedAnswers, burstSize = 160, 8
+	// pacedAnswers and burstSize give each child of a parent its share of half
+	// a percent of a core, at the 100 us that an answer from sleep costs; the
+	// rest is left to peers and to those who come late.
+	pacedAnswers, burstSize = 48, 8
 	// fanOutVar is another FanOut for the head, so that a few nodes can be a
 	// tree in a test.
 	fanOutVar = "GSWARM_X_FANOUT"

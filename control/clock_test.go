@@ -93,7 +93,7 @@ func TestClockPlanLoses(t *testing.T) {
 }
 
 func TestPace(t *testing.T) {
-	for n, want := range map[int]time.Duration{0: 50 * time.Millisecond, 1: 50 * time.Millisecond, 4: 200 * time.Millisecond, 5: 400 * time.Millisecond, 32: 1600 * time.Millisecond} {
+	for n, want := range map[int]time.Duration{0: time.Second / 6, 1: time.Second / 6, 4: time.Second * 2 / 3, 5: time.Second * 4 / 3, 32: time.Second * 16 / 3} {
 		if got := pace(n); got != want {
 			t.Errorf("pace(%d) = %v, want %v", n, got, want)
 		}
