@@ -159,7 +159,7 @@ func ctrlC(t *testing.T, c *cluster) {
 					found, err := filepath.Glob(b.path("gswarm-*"))
 					must(b, err)
 					var r result
-					b.until(20*time.Second, "the run to count as ended", func() bool {
+					b.until(60*time.Second, "the run to count as ended", func() bool {
 						r = b.gswarm(append([]string{"merge"}, found...)...)
 						return r.code != 1
 					})

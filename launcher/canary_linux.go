@@ -30,6 +30,9 @@ type canary struct {
 
 	mu  sync.Mutex
 	log map[unix.Signal]sightings
+	// slept and woke are the monotonic times between which wrap was stopped
+	// last; woke is 0 while it is.
+	slept, woke int64
 }
 
 // sighting is what the canary writes into the pipe: a signal, and when it came
@@ -203,7 +206,15 @@ func (c *canary) match(sig unix.Signal, at int64) bool {
 		c.log[unix.Signal(got.signal)] = l
 	}
 	l := c.log[sig]
-	seen := l.seen != 0 && at-l.seen < int64(canaryMemory)
+	since := at - l.seen
+	woke := c.woke
+	if woke == 0 {
+		woke = at // still, or not yet noticed
+	}
+	if c.slept != 0 && l.seen < woke && at >= woke {
+		since -= woke - max(c.slept, l.seen)
+	}
+	seen := l.seen != 0 && since < int64(canaryMemory)
 	again := l.matched != 0 && at-l.matched < int64(canaryWindow)
 	l.seen = 0
 	if seen {
@@ -211,6 +222,19 @@ func (c *canary) match(sig unix.Signal, at int64) bool {
 	}
 	c.log[sig] = l
 	return seen || again
+}
+
+// absent tells that wrap was stopped from one time to another, or, with 0 for
+// the other, that it is about to be. What both got before may come to wrap's
+// notice only afterwards: the Ctrl-Z that stopped them must not be sent to the
+// job again when it is continued.
+func (c *canary) absent(slept, woke int64) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slept, c.woke = slept, woke
 }
 
 // stop ends the canary and reaps it.

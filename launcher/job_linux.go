@@ -123,7 +123,7 @@ func (j *job) run(path string, argv, env []string) {
 	letGo(env)
 	j.started <- nil
 	go j.forward(signals, canary)
-	status := j.wait()
+	status := j.wait(canary)
 	canary.stop()
 	j.ended <- Ending{status}
 	select {} // the thread must outlive what it forked; the process ends soon
@@ -216,7 +216,7 @@ const settle = 50 * time.Millisecond
 
 // wait waits for the end of the job. If the job stops, wrap stops as well and by
 // the same signal, so that the shell sees what it would see without wrap.
-func (j *job) wait() unix.WaitStatus {
+func (j *job) wait(c *canary) unix.WaitStatus {
 	for {
 		// Look first and wait for the rest of it below: once the job is
 		// reaped, its pid is free.
@@ -237,18 +237,21 @@ func (j *job) wait() unix.WaitStatus {
 		case over:
 			return ws
 		case pid == j.pid:
-			go j.follow(ws.StopSignal())
+			go j.follow(ws.StopSignal(), c)
 		}
 	}
 }
 
 // follow stops wrap after the job was stopped.
-func (j *job) follow(s syscall.Signal) {
+func (j *job) follow(s syscall.Signal, c *canary) {
 	if s != unix.SIGTSTP { // which wrap catches, so only this stops it
 		time.Sleep(settle)
 	}
 	if stopped(j.pid) {
+		slept := monotonic()
+		c.absent(slept, 0)
 		stopBy(s)
+		c.absent(slept, monotonic())
 	}
 }
 
