@@ -140,7 +140,9 @@ var positions = []position{
 	{
 		name: "HetBehind", sbatch: "-N1 -n2 : -p shared -N2 -n2", loose: true,
 		script: "srun --het-group=0,1 gswarm wrap -- app 2",
-		sets:   []dataset{{dir: "gswarm-%j.0", nodes: "n[1-4] n[1-4] n[1-4]", ranks: 4}},
+		// Slurm may kill what a component's step has left before its agent has
+		// written its last word.
+		sets: []dataset{{dir: "gswarm-%j.0", nodes: "n[1-4] n[1-4] n[1-4]", ranks: 4, short: true}},
 	},
 	{
 		name: "Exclusive", sbatch: "-N2 --exclusive --ntasks-per-node=2 -p main",
