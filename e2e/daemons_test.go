@@ -44,12 +44,15 @@ func stepdKilled(t *testing.T, c *cluster) {
 	sides(t, c, func(b *box, command string) {
 		o := b.without()
 		script := command + " signals.py $DIR/log 6"
-		one, two := o.submit("-N2 -n4", script), b.submit("-N2 -n4", script)
-		for job, x := range map[string]*box{one: o, two: b} {
+		// One after the other: while one of them waits for nodes the other
+		// might come to its end.
+		begin := func(x *box) string {
+			job := x.submit("-N2 -n4", script)
 			x.ready(4, 2)
-			nodes := x.nodesOf(job)
-			kill(x, x.stepd(job+".0", nodes[1]))
+			kill(x, x.stepd(job+".0", x.nodesOf(job)[1]))
+			return job
 		}
+		one, two := begin(o), begin(b)
 		for job, x := range map[string]*box{one: o, two: b} {
 			x.until(20*time.Second, "the ranks to end", func() bool { return strings.Count(x.logs(4), "done") == 4 })
 			time.Sleep(time.Second)
