@@ -48,7 +48,7 @@ html-check: build ## open the report's pages in headless Chromium and use them; 
 .PHONY: e2e
 e2e: build ## end-to-end tests on a real four-node Slurm on this machine; needs root
 	scripts/slurm/cluster install
-	$(GO) test -tags e2e -count=1 -timeout 40m -v ./e2e
+	GO="$(GO)" scripts/ci/e2e
 
 .PHONY: soak
 soak: build ## the full fault tests, an hour or so; root for those that fill disks
